@@ -1,0 +1,79 @@
+"""Global, Local and Swin Factorizer: the U-shape of Factorizer blocks (Fig. 1 and 2).
+
+P. Ashtari et al., "Factorizer: A Scalable Interpretable Approach to Context Modeling for Medical Image
+Segmentation", Medical Image Analysis 84 (2023) 102706.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Literal
+
+from factorizer.nn.blocks import FactorizerBlock, ResidualMLP, ResidualNMF, WrappedNMF
+from factorizer.nn.matricize import GlobalMatricize, LocalMatricize, ShiftedWindowMatricize
+from factorizer.nn.nmf import NMF
+from factorizer.nn.unet import UNet
+
+
+def build_factorizer(
+    *,
+    matricize: Literal["global", "local", "shifted"],
+    in_channels: int,
+    out_channels: int,
+    spatial_size: Sequence[int],
+    widths: Sequence[int] = (32, 64, 128, 256, 512),
+    depths: Sequence[int] | None = None,
+    strides: int | Sequence[int | Sequence[int]] = 2,
+    head_dim: int = 8,
+    window: int | Sequence[int] | None = None,
+    rank: int = 1,
+    num_iters: int = 5,
+    solver: str = "hals",
+    mixer: Literal["nmf", "none"] = "nmf",
+    mlp_ratio: float = 2,
+    dropout: float = 0.0,
+    deep_supervision: bool = True,
+    position_embedding: bool = True,
+    seed: int = 0,
+) -> UNet:
+    """Build a Factorizer; the defaults are the paper's for BraTS.
+
+    `window` is 8 unless given (Global Factorizer has none). `seed` determines the initial factors: the
+    NMF layers, numbered from 1 along the data path, each have their own.
+    """
+    if mixer not in ("nmf", "none"):
+        raise ValueError(f"mixer is {mixer!r}; choose 'nmf' or 'none'")
+    cut = make_matricize(matricize, head_dim, window)
+    layers = count(1)
+
+    def make_block(in_width: int, width: int, size: tuple[int, ...]) -> FactorizerBlock:
+        nmf = mlp = None
+        if mixer == "nmf":
+            solver_layer = NMF(rank, num_iters, solver, seed=1000 * seed + next(layers))
+            nmf = ResidualNMF(width, WrappedNMF(width, cut, solver_layer, spatial_size=size, dropout=dropout))
+        if mlp_ratio:
+            mlp = ResidualMLP(width, round(mlp_ratio * width), dropout=dropout)
+        return FactorizerBlock(in_width, width, nmf=nmf, mlp=mlp)
+
+    return UNet(
+        in_channels=in_channels,
+        out_channels=out_channels,
+        spatial_size=spatial_size,
+        make_block=make_block,
+        widths=widths,
+        depths=depths,
+        strides=strides,
+        deep_supervision=deep_supervision,
+        position_embedding=position_embedding,
+        dropout=dropout,
+    )
+
+
+def make_matricize(kind: str, head_dim: int, window: int | Sequence[int] | None) -> GlobalMatricize:
+    """The matricization named `kind`, with the paper's window unless one is given."""
+    if kind == "global":
+        if window is not None:
+            raise ValueError(f"window is {window}, but the global matricization has no windows; leave it out")
+        return GlobalMatricize(head_dim)
+    return {"local": LocalMatricize, "shifted": ShiftedWindowMatricize}[kind](head_dim, 8 if window is None else window)

@@ -1,0 +1,135 @@
+"""The Factorizer block: wrapped NMF and MLP, both residual with layer normalization (Eq. 4-6).
+
+Modules take and return maps (B, C, *spatial). Inside, everything works on channels-last parts of a map
+(see tiles.py): windows (windows, N, C) for the NMF, single voxels (..., C) for the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from factorizer.nn.matricize import GlobalMatricize
+from factorizer.nn.nmf import NMF
+from factorizer.nn.rank_one import rank_one_mix
+from factorizer.nn.tiles import Rows, Windows, apply_tiled, is_captured
+
+
+class WrappedNMF(nn.Module):
+    """Project, matricize, ReLU, NMF, dematricize, project (Eq. 6).
+
+    The matricization is fitted to each map that comes (`fitted`); `spatial_size`, the size the layer is
+    meant for, only serves its repr.
+    """
+
+    def __init__(
+        self, channels: int, matricize: GlobalMatricize, nmf: NMF, *, spatial_size: Sequence[int], dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        matricize.check_channels(channels)
+        self.matricize, self.spatial_size = matricize, tuple(spatial_size)
+        self.in_proj = nn.Linear(channels, channels, bias=False)
+        self.nmf = nmf
+        self.out_proj = nn.Linear(channels, channels)
+        self.dropout = nn.Dropout(dropout)
+
+    def extra_repr(self) -> str:
+        size = " x ".join(map(str, self.spatial_size))
+        return f"(matricize): {self.matricize.fitted(self.spatial_size)} on {size}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return apply_tiled(self.mix, x, tilings=self.tilings(x), params=self.parameters())
+
+    def tilings(self, x: Tensor) -> list[Windows]:
+        """The grids of windows over x (B, C, *spatial), whose results are averaged."""
+        size = x.shape[2:]
+        return [Windows(grid) for grid in self.matricize.fitted(size).grids(size)]
+
+    def mix(self, windows: Tensor) -> Tensor:
+        """Eq. 6 on windows (windows, N, C): matricized, but for the cut of the channels into heads."""
+        x = self.in_proj(windows).relu_()
+        if self.nmf.bypass:
+            return self.dropout(self.out_proj(x))
+        with torch.autocast(x.device.type, enabled=False):  # NMF needs the range of float32
+            y = self.reconstruct(x.float() if x.dtype in (torch.float16, torch.bfloat16) else x)
+        return self.dropout(y.to(x.dtype))
+
+    def reconstruct(self, x: Tensor) -> Tensor:
+        """NMF of every head and out-projection: x (windows, N, C) >= 0 -> (windows, N, C)."""
+        head_dim, nmf = self.matricize.head_dim, self.nmf
+        if nmf.rank == 1 and not is_captured():
+            nmf.check()
+            _, g0 = nmf.initial_factors(head_dim, x.shape[1], dtype=x.dtype)
+            weight, bias = self.out_proj.weight, self.out_proj.bias
+            return rank_one_mix(x, g0, weight, bias, head_dim=head_dim, num_iters=nmf.num_iters)
+        matrices = x.unflatten(-1, (-1, head_dim)).permute(0, 2, 3, 1)  # (windows, heads, E, N)
+        return self.out_proj(nmf(matrices).permute(0, 3, 1, 2).flatten(2))
+
+
+class ResidualNMF(nn.Module):
+    """Y = WrappedNMF(LayerNorm(X)) + X, the first line of Eq. 4."""
+
+    def __init__(self, channels: int, wrapped: WrappedNMF) -> None:
+        super().__init__()
+        self.norm, self.wrapped = nn.LayerNorm(channels), wrapped
+
+    def forward(self, x: Tensor) -> Tensor:
+        return apply_tiled(self.on_windows, x, tilings=self.wrapped.tilings(x), params=self.parameters())
+
+    def on_windows(self, x: Tensor) -> Tensor:
+        return self.wrapped.mix(self.norm(x)) + x
+
+
+class ResidualMLP(nn.Module):
+    """Z = MLP(LayerNorm(Y)) + Y, the second line of Eq. 4, with the MLP of Eq. 5."""
+
+    def __init__(self, channels: int, hidden: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(channels)
+        self.mlp = nn.Sequential(
+            nn.Linear(channels, hidden),
+            nn.GELU(),
+            nn.Dropout(dropout),
+            nn.Linear(hidden, channels),
+            nn.Dropout(dropout),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return apply_tiled(self.on_voxels, x, tilings=[Rows()], params=self.parameters())
+
+    def on_voxels(self, x: Tensor) -> Tensor:
+        return self.mlp(self.norm(x)) + x
+
+
+class Adapter(nn.Module):
+    """A pointwise layer without bias, from one map or several taken together to one of the width wanted."""
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.proj = nn.Linear(in_channels, out_channels, bias=False)
+
+    def forward(self, *maps: Tensor) -> Tensor:
+        return apply_tiled(self.on_voxels, *maps, tilings=[Rows()], params=self.parameters())
+
+    def on_voxels(self, *maps: Tensor) -> Tensor:
+        return self.proj(torch.cat(maps, -1))
+
+
+class FactorizerBlock(nn.Module):
+    """Eq. 4, after an adapter where the width changes; None leaves a sub-block out."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, *, nmf: ResidualNMF | None, mlp: ResidualMLP | None
+    ) -> None:
+        super().__init__()
+        self.adapter = Adapter(in_channels, out_channels) if in_channels != out_channels else nn.Identity()
+        self.nmf = nmf or nn.Identity()
+        self.mlp = mlp or nn.Identity()
+
+    def forward(self, *maps: Tensor) -> Tensor:
+        x = self.adapter(*maps)
+        y = self.nmf(x)
+        z: Tensor = self.mlp(y)
+        return z

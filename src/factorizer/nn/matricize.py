@@ -1,0 +1,147 @@
+"""Turn a feature map into a batch of matrices and back (Eq. 7-8, Algorithm 3).
+
+A matricization cuts a map into windows and the channels into heads of E channels; each window of each
+head is one matrix of E rows and N voxels. Global: one window, the whole map. Local: a grid of windows.
+Shifted: the grid twice, the second time on the map rolled by half a window.
+
+A `Grid` is one such cut. It works on channels-last maps (B, *spatial, C), where it moves whole runs of
+channels; `matricize` and `dematricize` work on maps (B, C, *spatial) and are exact inverses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+AXES = {2: "HW", 3: "HWD"}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Non-overlapping windows over a map rolled by `shift` voxels along each axis."""
+
+    window: tuple[int, ...]
+    shift: tuple[int, ...]
+
+    def split(self, x: Tensor) -> Tensor:
+        """(B, *spatial, C) -> (B windows, N, C)."""
+        axes = tuple(range(1, len(self.window) + 1))
+        x = torch.roll(x, self.shift, axes) if any(self.shift) else x
+        return split_windows(x, self.window).flatten(0, len(axes)).flatten(1, len(axes))
+
+    def merge(self, windows: Tensor, spatial_size: Sequence[int]) -> Tensor:
+        """(B windows, N, C) -> (B, *spatial, C), the inverse of `split`."""
+        axes = tuple(range(1, len(self.window) + 1))
+        counts = [s // p for s, p in zip(spatial_size, self.window, strict=True)]
+        x = merge_windows(windows.reshape(-1, *counts, *self.window, windows.shape[-1]))
+        return torch.roll(x, [-s for s in self.shift], axes) if any(self.shift) else x
+
+
+def split_windows(x: Tensor, window: Sequence[int]) -> Tensor:
+    """(B, *spatial, C) -> (B, *counts, *window, C), a view: Eq. 7 before flattening."""
+    dims = len(window)
+    pairs = [n for s, p in zip(x.shape[1:-1], window, strict=True) for n in (s // p, p)]
+    x = x.reshape(x.shape[0], *pairs, x.shape[-1])  # (B, h, P, w, P, d, P, C)
+    return x.permute(0, *range(1, 2 * dims, 2), *range(2, 2 * dims + 1, 2), 2 * dims + 1)
+
+
+def merge_windows(x: Tensor) -> Tensor:
+    """(B, *counts, *window, C) -> (B, *spatial, C), the inverse of `split_windows`."""
+    dims = (x.ndim - 2) // 2
+    x = x.permute(0, *(a for i in range(1, dims + 1) for a in (i, i + dims)), 2 * dims + 1)
+    sizes = [x.shape[i] * x.shape[i + 1] for i in range(1, 2 * dims, 2)]
+    return x.reshape(x.shape[0], *sizes, x.shape[-1])
+
+
+class GlobalMatricize:
+    """Flatten the whole map: matrices of E rows and H W D columns (sec. 3.4.1)."""
+
+    def __init__(self, head_dim: int) -> None:
+        self.head_dim = head_dim
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(head_dim={self.head_dim})"
+
+    def fitted(self, spatial_size: Sequence[int]) -> Self:
+        """The matricization that a model uses on a map of this size: unchanged, any size fits."""
+        return self
+
+    def check_channels(self, channels: int) -> None:
+        """Raise unless the channels can be cut into heads."""
+        if channels % self.head_dim:
+            raise ValueError(
+                f"{channels} channels cannot be cut into heads of head_dim {self.head_dim}; "
+                f"use a multiple of {self.head_dim}, or another head_dim"
+            )
+
+    def grids(self, spatial_size: Sequence[int]) -> tuple[Grid, ...]:
+        """The grids whose reconstructions are averaged."""
+        return (Grid(tuple(spatial_size), (0,) * len(spatial_size)),)
+
+    def matricize(self, x: Tensor) -> Tensor:
+        """(B, C, *spatial) -> (B, heads, windows, E, N)."""
+        batch, channels, *size = x.shape
+        self.check_channels(channels)
+        windows = torch.cat([grid.split(x.movedim(1, -1)).unflatten(0, (batch, -1)) for grid in self.grids(size)], 1)
+        return windows.unflatten(-1, (-1, self.head_dim)).permute(0, 3, 1, 4, 2)
+
+    def dematricize(self, matrices: Tensor, spatial_size: Sequence[int]) -> Tensor:
+        """(B, heads, windows, E, N) -> (B, C, *spatial); several grids are averaged."""
+        grids = self.grids(spatial_size)
+        windows = matrices.permute(0, 2, 4, 1, 3).flatten(3)  # (B, windows, N, C)
+        parts = zip(grids, windows.chunk(len(grids), 1), strict=True)
+        maps = [grid.merge(part.flatten(0, 1), spatial_size) for grid, part in parts]
+        return (sum(maps[1:], maps[0]) / len(maps)).movedim(-1, 1)
+
+
+class LocalMatricize(GlobalMatricize):
+    """Cut the map into a grid of windows: matrices of E rows and P^3 columns (Eq. 7)."""
+
+    def __init__(self, head_dim: int, window: int | Sequence[int]) -> None:
+        super().__init__(head_dim)
+        self.window = window if isinstance(window, int) else tuple(window)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(head_dim={self.head_dim}, window={self.window})"
+
+    def fitted(self, spatial_size: Sequence[int]) -> Self:
+        """The same with, per axis, the divisor of the map nearest to the window (the larger on a tie)."""
+        window = per_axis(self.window, len(spatial_size), "window")
+        fits = tuple(nearest_divisor(s, p) for s, p in zip(spatial_size, window, strict=True))
+        return type(self)(self.head_dim, fits)
+
+    def grids(self, spatial_size: Sequence[int]) -> tuple[Grid, ...]:
+        window = per_axis(self.window, len(spatial_size), "window")
+        for axis, size, p in zip(AXES[len(window)], spatial_size, window, strict=True):
+            if size % p:
+                valid = -(-size // p) * p
+                raise ValueError(f"axis {axis} has {size} voxels, not a multiple of window {p}; pad to {valid}")
+        return tuple(Grid(window, shift) for shift in self.shifts(window))
+
+    def shifts(self, window: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return [(0,) * len(window)]
+
+
+class ShiftedWindowMatricize(LocalMatricize):
+    """Local windows, and again on the map rolled by half a window; both are averaged (Eq. 8)."""
+
+    def shifts(self, window: tuple[int, ...]) -> list[tuple[int, ...]]:
+        return [*super().shifts(window), tuple(p // 2 for p in window)]
+
+
+def per_axis(value: int | Sequence[int], dims: int, name: str) -> tuple[int, ...]:
+    """One number per axis, from one for all or one for each."""
+    values = (value,) * dims if isinstance(value, int) else tuple(value)
+    if len(values) != dims or min(values) < 1:
+        raise ValueError(f"{name} is {value}; give one positive number, or {dims}, one per axis")
+    return values
+
+
+def nearest_divisor(size: int, target: int) -> int:
+    """The divisor of `size` nearest to `target`, the larger on a tie."""
+    divisors = [d for d in range(1, size + 1) if size % d == 0]
+    return min(divisors, key=lambda d: (abs(d - target), -d))

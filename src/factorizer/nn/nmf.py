@@ -1,0 +1,167 @@
+"""Nonnegative matrix factorization as a differentiable layer (Eq. 9-14, Algorithms 1 and 2).
+
+A nonnegative matrix X (M x N) is approximated by F G^T with F (M x R) and G (N x R), starting from
+fixed pseudo-random factors and running T updates. Everything here is pure tensor code over any
+leading dimensions; `NMF` is the thin module on top.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+Update = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+# Squares below this count as zero: X itself is then below 1e-17, far under any real activation.
+TINY = 1e-35
+
+RESCALE_EVERY = 4  # power steps
+
+
+def hals_update(x: Tensor, f: Tensor, g: Tensor) -> Tensor:
+    """One sweep over the columns of F with G fixed (Algorithm 2, lines 3-5; Eq. 13).
+
+    x (..., M, N), f (..., M, R), g (..., N, R) -> new f. The update of G is the same on X^T. A column
+    whose partner is zero has no unique minimiser and keeps its value.
+    """
+    a, b = x @ g, g.mT @ g  # (..., M, R), (..., R, R)
+    columns = list(f.unbind(-1))
+    for r, old in enumerate(columns):
+        numerator = a[..., r]
+        for other, column in enumerate(columns):
+            if other != r:
+                numerator = numerator - b[..., other, r, None] * column
+        norm2 = b[..., r, r, None]
+        columns[r] = torch.where(norm2 > TINY, torch.relu(numerator / norm2.clamp_min(TINY)), old)
+    return torch.stack(columns, -1)
+
+
+def mu_update(x: Tensor, f: Tensor, g: Tensor) -> Tensor:
+    """One multiplicative update of F with G fixed (Algorithm 1, line 3).
+
+    x (..., M, N), f (..., M, R), g (..., N, R) -> new f. The update of G is the same on X^T.
+    """
+    return f * (x @ g) / (f @ (g.mT @ g)).clamp_min(TINY)
+
+
+SOLVERS: dict[str, Update] = {"hals": hals_update, "mu": mu_update}
+
+
+def unit_columns(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+    """Move the scale of each rank-one term into G, so that the columns of F have unit norm."""
+    norm = torch.linalg.vector_norm(f, dim=-2, keepdim=True)  # (..., 1, R)
+    return f / norm.clamp_min(TINY), g * norm
+
+
+def leading_direction(gram: Tensor, start: Tensor, num_iters: int) -> Tensor:
+    """The unit factor f after T rank-one updates (Eq. 14), from the Gram matrix alone.
+
+    With R = 1 both solvers alternate f <- X g / |g|^2 and g <- X^T f / |f|^2. Inserting one into the
+    other gives f <- A f up to scale, with A = X X^T; and the product f g^T does not depend on the
+    scale of f. So T updates are T - 1 power steps on the small matrix A, starting at X g_0.
+
+    gram (..., M, M), start = X g_0 (..., M) -> f (..., M), unit norm (zero where X is zero).
+    """
+    # Neither scale below changes the direction, so both are constants to the gradient. With A scaled to
+    # unit trace a step shrinks v at most M-fold: rescaling now and then keeps it in range.
+    gram = gram / trace(gram.detach())
+    v = start / norm(start.detach())
+    for t in range(1, num_iters):
+        v = (gram @ v[..., None]).squeeze(-1)
+        if t % RESCALE_EVERY == 0:
+            v = v / norm(v.detach())
+    return v / norm(v)
+
+
+def trace(gram: Tensor) -> Tensor:
+    """The trace of matrices (..., M, M) as (..., 1, 1), kept away from zero."""
+    return gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(TINY)
+
+
+def norm(v: Tensor) -> Tensor:
+    """|v| of vectors (..., M), kept away from zero: dividing by it never enlarges v beyond unit norm."""
+    return torch.linalg.vector_norm(v, dim=-1, keepdim=True).clamp_min(1e-17)
+
+
+def uniform(seed: Tensor, count: int, stream: int) -> Tensor:
+    """`count` pseudo-random numbers ~ U(0, 1) from an integer hash of (seed, stream, index).
+
+    Only exact integer arithmetic modulo the prime p = 2^31 - 1 (x -> x^5 is a permutation there), so
+    every device, export and compiler gives the same bits, and a prefix does not depend on `count`.
+    """
+    p = 2**31 - 1
+    x = torch.arange(1, count + 1, device=seed.device)
+    for multiplier, offset in ((1_664_525, seed * 69_621 + 1), (48_271, stream * 40_692 + 1)):
+        x = (x * multiplier + offset % p) % p
+        square = x * x % p
+        x = square * square % p * x % p
+    return (x // 128 + 0.5) / 2**24  # the top 24 bits: exact in float32, never 0 or 1
+
+
+class NMF(nn.Module):
+    """Low-rank approximation of nonnegative matrices (..., M, N), differentiable through all updates.
+
+    `rank` (R), `num_iters` (T), `solver` ("hals" or "mu") and `bypass` (output = input) may be changed
+    at any time, also after training. The initial factors ~ U(0, 1) follow from `seed`, a buffer that
+    travels in the checkpoint, whatever the size of the matrices. They are meant for matrices of unit mean,
+    to which X is scaled first; with rank 1 or "mu" the scale of F_0 has no effect at all.
+    """
+
+    seed: Tensor
+
+    def __init__(self, rank: int = 1, num_iters: int = 5, solver: str = "hals", *, seed: int = 0) -> None:
+        super().__init__()
+        self.rank, self.num_iters, self.solver, self.bypass = rank, num_iters, solver, False
+        self.register_buffer("seed", torch.tensor(seed))
+        self.check()
+
+    def check(self) -> None:
+        """Raise if an attribute was set to a value that has no meaning."""
+        for name in ("rank", "num_iters"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")
+        if self.solver not in SOLVERS:
+            raise ValueError(f"solver is {self.solver!r}; choose one of {', '.join(SOLVERS)}")
+
+    def extra_repr(self) -> str:
+        bypassed = ", bypass=True" if self.bypass else ""
+        return f"rank={self.rank}, num_iters={self.num_iters}, solver={self.solver!r}{bypassed}"
+
+    def initial_factors(self, m: int, n: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """F_0 (M, R) and G_0 (N, R)."""
+        f = uniform(self.seed, m * self.rank, stream=1).view(m, self.rank)
+        g = uniform(self.seed, n * self.rank, stream=2).view(n, self.rank)
+        return f.to(dtype), g.to(dtype)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (..., M, N), nonnegative -> its approximation F G^T (..., M, N), in the dtype of x."""
+        if self.bypass:
+            return x
+        f, g = self.factorize(x)
+        return (f @ g.mT).to(x.dtype)
+
+    def factorize(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """x (..., M, N), nonnegative -> F (..., M, R) with unit columns and G (..., N, R) with the scale.
+
+        Half precision is factorized in float32, whose range the divisions need.
+        """
+        self.check()
+        with torch.autocast(x.device.type, enabled=False):
+            x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+            f, g = self.initial_factors(*x.shape[-2:], dtype=x.dtype)
+            if self.rank == 1:
+                f = leading_direction(x @ x.mT, (x @ g).squeeze(-1), self.num_iters)[..., None]
+                return f, x.mT @ f
+            # The first HALS sweep weighs X against F_0: at unit mean the result scales with X.
+            scale = x.mean((-2, -1), keepdim=True).clamp_min(TINY)
+            x = x / scale
+            f, g = (t.expand(*x.shape[:-2], -1, -1) for t in (f, g))
+            update = SOLVERS[self.solver]
+            for _ in range(self.num_iters):
+                f = update(x, f, g)
+                g = update(x.mT, g, f)
+            f, g = unit_columns(f, g)
+            return f, g * scale

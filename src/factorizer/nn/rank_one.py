@@ -1,0 +1,128 @@
+"""Rank-one NMF of all heads of a window and its out-projection, in a few matrix products.
+
+For a window X (N voxels x C channels, channels last), heads X_h (N x E), and U (C x heads), which holds
+the factor f of head h in the rows of head h and zeros elsewhere:
+
+    A = X_h^T X_h,  b = X_h^T g_0,  f = leading_direction(A, b)     (Eq. 14)
+    G = X U,  Y = G M + bias,  M = U^T W^T
+
+Projecting the reconstruction G U^T by W is projecting U: the N x C reconstruction is never made, and W
+meets one vector per head instead of N. The backward pass is written out because automatic
+differentiation would lay out its products badly and take several times as long.
+
+One head is too small a product for a processor: the E x E matrices of some neighbouring heads are kept
+as the diagonal blocks of one K x K matrix, and vectors of all heads as rows of C numbers.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import gcd
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from factorizer.nn.nmf import RESCALE_EVERY, TINY, norm
+
+
+def rank_one_mix(x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, *, head_dim: int, num_iters: int) -> Tensor:
+    """The reconstruction of x by heads, projected: x (windows, N, C) >= 0 -> (windows, N, C).
+
+    g0 (N, 1) is the initial factor, weight (C, C) and bias (C) those of the out-projection.
+    """
+    out: Tensor = _RankOneMix.apply(x, g0, weight, bias, head_dim, num_iters)
+    return out
+
+
+class _RankOneMix(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, head_dim: int, num_iters: int
+    ) -> Tensor:
+        heads = heads_of(x.shape[-1], head_dim, x.dtype, x.device)
+        gram, scale = heads.grams(x)  # A (windows, C / K, K, K)
+        v, first = heads.normalize((g0.mT @ x).squeeze(1))  # b (windows, C)
+        steps, scales = [v], {0: first}
+        for t in range(1, num_iters):  # as leading_direction, keeping the steps
+            v = heads.multiply(gram, v)
+            if t % RESCALE_EVERY == 0:
+                v, scales[t] = heads.normalize(v)
+            steps.append(v)
+        f, length = heads.normalize(v)
+        u = f[:, None] * heads.rows  # U^T (windows, heads, C)
+        g = u @ x.mT  # G^T (windows, heads, N)
+        m = u @ weight.mT  # (windows, heads, C)
+        ctx.save_for_backward(x, g0, weight, gram, scale, f, length, u, g, m)
+        ctx.heads, ctx.steps, ctx.scales = heads, steps, scales
+        return torch.baddbmm(bias, g.mT, m)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        x, g0, weight, gram, scale, f, length, u, g, m = ctx.saved_tensors
+        heads: Heads = ctx.heads
+        # Y = G M + bias, M = U^T W^T, G = X U
+        dg, dm = m @ dy.mT, g @ dy  # (windows, heads, N), (windows, heads, C)
+        dweight = dm.flatten(0, 1).mT @ u.flatten(0, 1)
+        du = dg @ x + dm @ weight
+        df = (du * heads.rows).sum(1)
+        # f = v / |v|, v = A v' and so on down to b
+        dv = (df - f * heads.dot(f, df)) / length
+        dsteps = []
+        for t in reversed(range(1, len(ctx.steps))):
+            dv = dv / ctx.scales[t] if t in ctx.scales else dv
+            dsteps.append(dv)
+            dv = heads.multiply(gram, dv)
+        db = (dv / ctx.scales[0])[:, None]
+        # G = X U and b = X^T g_0 in one product: dX = [dG, g_0] [U, db]^T
+        left = torch.cat((dg, g0.mT.expand(len(x), -1, -1)), 1)
+        dx = left.mT @ torch.cat((u, db), 1)
+        if dsteps:  # A = X^T X: dX = X (dA + dA^T), dA the sum of dv v'^T
+            p, q = torch.stack(dsteps, -1), torch.stack(ctx.steps[-2::-1], -1)  # (windows, C, T - 1)
+            heads.add_product(dx, x, torch.cat((p, q), -1), torch.cat((q, p), -1), scale)
+        return dx, None, dweight, dy.sum((0, 1)), None, None
+
+
+class Heads:
+    """How C channels fall into heads of E, taken together in groups of K channels."""
+
+    def __init__(self, channels: int, head_dim: int, dtype: torch.dtype, device: torch.device) -> None:
+        self.head_dim = head_dim
+        self.group = head_dim * gcd(channels // head_dim, max(1, 16 // head_dim))  # K
+        head = torch.arange(channels, device=device) // head_dim
+        self.rows = (head[::head_dim, None] == head).to(dtype)  # (heads, C), ones at a head's own channels
+        self.blocks = (head[: self.group, None] == head[: self.group]).to(dtype)  # (K, K), block diagonal
+
+    def grams(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """X_h^T X_h of every head, scaled to unit trace (windows, C / K, K, K), and the scale."""
+        grams = torch.stack([part.mT @ part for part in x.split(self.group, -1)], 1)
+        scale = grams.diagonal(dim1=-2, dim2=-1).unflatten(-1, (-1, self.head_dim)).sum(-1).clamp_min(TINY)
+        scale = scale.reciprocal().repeat_interleave(self.head_dim, -1)[..., None] * self.blocks
+        return grams.mul_(scale), scale
+
+    def multiply(self, gram: Tensor, v: Tensor) -> Tensor:
+        """A v for the vectors v (windows, C) of all heads."""
+        return (gram @ v.view(*gram.shape[:-1], 1)).view_as(v)
+
+    def normalize(self, v: Tensor) -> tuple[Tensor, Tensor]:
+        """v / |v| per head, and |v| at every channel of the head; v (windows, C)."""
+        length = norm(v.unflatten(-1, (-1, self.head_dim))).expand(-1, -1, self.head_dim).flatten(1)
+        return v / length, length
+
+    def dot(self, v: Tensor, w: Tensor) -> Tensor:
+        """v . w per head, at every channel of the head; v, w (windows, C)."""
+        dots = (v * w).unflatten(-1, (-1, self.head_dim)).sum(-1, keepdim=True)
+        return dots.expand(-1, -1, self.head_dim).flatten(1)
+
+    def add_product(self, dx: Tensor, x: Tensor, p: Tensor, q: Tensor, scale: Tensor) -> None:
+        """dX_h += X_h (P_h Q_h^T) scale, in place; p, q (windows, C, S)."""
+        p, q = (t.unflatten(1, (-1, self.group)) for t in (p, q))
+        products = (p @ q.mT).mul_(scale)
+        for part, dpart, product in zip(
+            x.split(self.group, -1), dx.split(self.group, -1), products.unbind(1), strict=True
+        ):
+            dpart += part @ product
+
+
+heads_of = lru_cache(maxsize=64)(Heads)

@@ -1,0 +1,240 @@
+"""Apply a function to a feature map tile by tile.
+
+The networks here are bound by memory traffic, not arithmetic: a 64^3 map of 32 channels is 32 MiB, and
+writing and reading back each intermediate of a block costs more than computing it. A tile of about
+2 MiB stays in the processor's cache instead. In training only the input is kept; the backward pass
+computes each tile's intermediates again, in cache, so that a block's memory is that of its input.
+
+The result is that of applying the function to the whole map at once, up to rounding. That is also what
+happens where tiles are no use: on a GPU, and when a model is compiled, exported or traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import prod
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from factorizer.nn.matricize import Grid, merge_windows, split_windows
+
+TILE_ELEMENTS = 2**19  # 2 MiB of float32
+
+# glibc hands freed memory back to the system beyond twice the largest block it has seen freed (up to
+# 32 MiB), and getting it again costs ten times the work on a tile. Free one such block, untouched.
+torch.empty(2**23 - 2**12)
+
+TileFunction = Callable[..., Tensor]
+Assign = Callable[[Tensor, Tensor], Tensor]
+WRITE, ADD = Tensor.copy_, Tensor.add_  # the first tiling writes its tiles, the others add theirs
+
+
+class Tile(Protocol):
+    """A part of a channels-last map (B, *spatial, C) that can be read and written."""
+
+    def read(self, x: Tensor) -> Tensor: ...
+
+    def put(self, x: Tensor, part: Tensor, assign: Assign) -> None: ...
+
+
+class Tiling(Protocol):
+    """A way to cut a map into tiles that cover it once."""
+
+    def split(self, x: Tensor) -> Tensor: ...
+
+    def merge(self, parts: Tensor, spatial_size: Sequence[int]) -> Tensor: ...
+
+    def tiles(self, shape: Sequence[int]) -> Iterator[Tile]: ...
+
+
+def apply_tiled(
+    fn: TileFunction, *maps: Tensor, tilings: Sequence[Tiling], params: Iterable[Tensor]
+) -> Tensor:
+    """Apply `fn` to the parts of maps (B, C, *spatial) and average over the tilings.
+
+    `fn` takes a part (..., C) of each map and returns one of the same shape; `params` are the tensors it
+    uses that may need a gradient.
+    """
+    maps = tuple(x.movedim(1, -1) for x in maps)  # (B, *spatial, C)
+    params = tuple(params)
+    if maps[0].device.type != "cpu" or is_captured() or torch.is_autocast_enabled("cpu"):
+        outs = [t.merge(fn(*map(t.split, maps)), maps[0].shape[1:-1]) for t in tilings]
+        y = sum(outs[1:], outs[0]) / len(outs) if len(outs) > 1 else outs[0]
+    else:
+        maps = tuple(x.contiguous() for x in maps)
+        if torch.is_grad_enabled() and any(t.requires_grad for t in (*maps, *params)):
+            y = _Tiled.apply(fn, tilings, len(maps), *maps, *params)
+        else:
+            y = forward_tiled(fn, maps, tilings)
+    return y.movedim(-1, 1)
+
+
+def is_captured() -> bool:
+    """Whether the call is being recorded (compiled, exported or traced) rather than executed."""
+    return torch.compiler.is_compiling() or torch.jit.is_tracing()
+
+
+def forward_tiled(fn: TileFunction, maps: Sequence[Tensor], tilings: Sequence[Tiling]) -> Tensor:
+    y = torch.empty_like(maps[0])
+    for index, tiling in enumerate(tilings):
+        for tile in tiling.tiles(y.shape):
+            part = shared(fn(*map(tile.read, maps)), len(tilings))
+            tile.put(y, part, WRITE if index == 0 else ADD)
+    return y
+
+
+def shared(part: Tensor, count: int) -> Tensor:
+    """One tiling's share of an average over `count`, in place."""
+    return part.mul_(1 / count) if count > 1 else part
+
+
+class _Tiled(torch.autograd.Function):
+    """`forward_tiled` with a backward that recomputes each tile."""
+
+    @staticmethod
+    def forward(ctx: Any, fn: TileFunction, tilings: Sequence[Tiling], num_maps: int, *tensors: Tensor) -> Tensor:
+        ctx.fn, ctx.tilings, ctx.num_maps = fn, tilings, num_maps
+        ctx.save_for_backward(*tensors)
+        ctx.rng_state = torch.get_rng_state()  # for dropout in fn: the backward draws the same masks
+        return forward_tiled(fn, tensors[:num_maps], tilings)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
+        maps, params = ctx.saved_tensors[: ctx.num_maps], ctx.saved_tensors[ctx.num_maps :]
+        params_needed = ctx.needs_input_grad[3 + ctx.num_maps :]
+        wanted = [p for p, needed in zip(params, params_needed, strict=True) if needed]
+        grad_y = grad_y.contiguous()
+        grad_maps = [torch.empty_like(x) for x in maps]
+        totals = [torch.zeros_like(p) for p in wanted]
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(ctx.rng_state)
+            for index, tiling in enumerate(ctx.tilings):
+                for tile in tiling.tiles(grad_y.shape):
+                    with torch.enable_grad():
+                        parts = [tile.read(x).requires_grad_() for x in maps]
+                        out = ctx.fn(*parts)
+                    upstream = shared(tile.read(grad_y), len(ctx.tilings))
+                    grads = torch.autograd.grad(out, [*parts, *wanted], upstream)
+                    for grad_map, grad in zip(grad_maps, grads, strict=False):
+                        tile.put(grad_map, grad, WRITE if index == 0 else ADD)
+                    for total, grad in zip(totals, grads[len(maps) :], strict=True):
+                        total += grad
+        left = iter(totals)
+        return None, None, None, *grad_maps, *(next(left) if needed else None for needed in params_needed)
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """Consecutive voxels, for functions of single voxels."""
+
+    rows: slice
+
+    def read(self, x: Tensor) -> Tensor:
+        return x.view(-1, x.shape[-1])[self.rows].detach()
+
+    def put(self, x: Tensor, part: Tensor, assign: Assign) -> None:
+        assign(x.view(-1, x.shape[-1])[self.rows], part)
+
+
+@dataclass(frozen=True)
+class WindowTile:
+    """A box of whole windows of a grid, which may wrap around the edges of the map.
+
+    `segments` lists, per axis, the pieces of the box as (slice of the box, slice of the map).
+    """
+
+    batch: slice
+    segments: tuple[tuple[tuple[slice, slice], ...], ...]
+    window: tuple[int, ...]
+
+    def pieces(self) -> Iterator[tuple[tuple[slice, ...], tuple[slice, ...]]]:
+        for parts in product(*self.segments):
+            box, place = zip(*parts, strict=True)
+            yield (slice(None), *box), (self.batch, *place)
+
+    @property
+    def wraps(self) -> bool:
+        return any(len(axis) > 1 for axis in self.segments)
+
+    def read(self, x: Tensor) -> Tensor:
+        """(B, *spatial, C) -> (windows, N, C)."""
+        x = x.detach()
+        if self.wraps:
+            sizes = [axis[-1][0].stop for axis in self.segments]
+            box = x.new_empty(len(range(*self.batch.indices(x.shape[0]))), *sizes, x.shape[-1])
+            for inside, place in self.pieces():
+                box[inside] = x[place]
+        else:
+            box = x[next(self.pieces())[1]]
+        dims = len(self.window)
+        return split_windows(box, self.window).flatten(0, dims).flatten(1, dims)
+
+    def put(self, x: Tensor, part: Tensor, assign: Assign) -> None:
+        """(windows, N, C) into or onto (B, *spatial, C)."""
+        counts = [axis[-1][0].stop // p for axis, p in zip(self.segments, self.window, strict=True)]
+        part = part.view(-1, *counts, *self.window, part.shape[-1])
+        if self.wraps:
+            box = merge_windows(part)
+            for inside, place in self.pieces():
+                assign(x[place], box[inside])
+        else:
+            assign(split_windows(x[next(self.pieces())[1]], self.window), part)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """The windows of a grid."""
+
+    grid: Grid
+
+    def split(self, x: Tensor) -> Tensor:
+        return self.grid.split(x)
+
+    def merge(self, parts: Tensor, spatial_size: Sequence[int]) -> Tensor:
+        return self.grid.merge(parts, spatial_size)
+
+    def tiles(self, shape: Sequence[int]) -> Iterator[WindowTile]:
+        """Boxes of windows of about `TILE_ELEMENTS`, cut along the leading axes first."""
+        window = self.grid.window
+        steps, size = [], list(shape)
+        for axis, unit in enumerate((1, *window)):
+            wanted = size[axis] * TILE_ELEMENTS // prod(size)
+            size[axis] = min(size[axis], max(unit, wanted // unit * unit))
+            steps.append(size[axis])
+        shift = (0, *self.grid.shift)
+        ranges = [range(0, n, step) for n, step in zip(shape[:-1], steps, strict=True)]
+        for starts in product(*ranges):
+            batch, *segments = (
+                wrapped(start, min(start + step, n), s, n)
+                for start, step, s, n in zip(starts, steps, shift, shape[:-1], strict=True)
+            )
+            yield WindowTile(batch[0][1], tuple(segments), window)
+
+
+def wrapped(start: int, stop: int, shift: int, size: int) -> tuple[tuple[slice, slice], ...]:
+    """Where voxels start..stop of a rolled axis come from: (slice of the box, slice of the map)."""
+    first, length = (start - shift) % size, stop - start
+    left = min(length, size - first)
+    pieces = [(slice(0, left), slice(first, first + left))]
+    if left < length:
+        pieces.append((slice(left, length), slice(0, length - left)))
+    return tuple(pieces)
+
+
+class Rows:
+    """All voxels of a map, each on its own."""
+
+    def split(self, x: Tensor) -> Tensor:
+        return x
+
+    def merge(self, parts: Tensor, spatial_size: Sequence[int]) -> Tensor:
+        return parts
+
+    def tiles(self, shape: Sequence[int]) -> Iterator[RowTile]:
+        rows, step = prod(shape[:-1]), max(1, TILE_ELEMENTS // shape[-1])
+        return (RowTile(slice(start, start + step)) for start in range(0, rows, step))

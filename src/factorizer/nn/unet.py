@@ -1,0 +1,156 @@
+"""The U-shape of Fig. 1, shared by every system that only exchanges the block. It knows no NMF.
+
+Maps are (B, C, *spatial) as everywhere in PyTorch, but lie channels last in memory, where pointwise
+layers are plain matrix products and the blocks run fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from factorizer.nn.matricize import AXES, per_axis
+
+MakeBlock = Callable[[int, int, tuple[int, ...]], nn.Module]
+
+CONV = {2: nn.Conv2d, 3: nn.Conv3d}
+CONV_TRANSPOSE = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+
+
+class UNet(nn.Module):
+    """Encoder, bridge and decoder with skip connections and deep supervision.
+
+    Level 0 is the full resolution and the last level the bridge. `make_block(in_channels, out_channels,
+    spatial_size)` makes every block; the first block of a decoder level takes the skip and the upsampled
+    map together. In training with `deep_supervision` the output is a list of logit maps, full resolution
+    first; otherwise it is the one full-resolution map.
+    """
+
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        out_channels: int,
+        spatial_size: Sequence[int],
+        make_block: MakeBlock,
+        widths: Sequence[int] = (32, 64, 128, 256, 512),
+        depths: Sequence[int] | None = None,
+        strides: int | Sequence[int | Sequence[int]] = 2,
+        deep_supervision: bool = True,
+        position_embedding: bool = True,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        dims = len(spatial_size)
+        if dims not in CONV:
+            raise ValueError(f"spatial_size is {tuple(spatial_size)}; give 2 or 3 sizes")
+        if len(widths) < 2:
+            raise ValueError(f"widths is {tuple(widths)}; give at least 2, the last for the bridge")
+        self.in_channels, self.deep_supervision = in_channels, deep_supervision
+        self.strides = per_level(strides, len(widths) - 1, dims)
+        depths = tuple(depths) if depths is not None else (1,) * len(widths)
+        if len(depths) != len(widths) or min(depths) < 1:
+            raise ValueError(f"depths is {depths}; give {len(widths)} positive numbers, one per width")
+        self.check_size(spatial_size)
+        sizes = [tuple(spatial_size)]
+        for stride in self.strides:
+            sizes.append(tuple(n // s for n, s in zip(sizes[-1], stride, strict=True)))
+
+        def stage(level: int, in_width: int) -> Stage:
+            blocks = [make_block(in_width, widths[level], sizes[level])]
+            blocks += [make_block(widths[level], widths[level], sizes[level]) for _ in range(depths[level] - 1)]
+            return Stage(blocks)
+
+        levels = range(len(widths) - 1)
+        self.stem = CONV[dims](in_channels, widths[0], 3, padding=1, bias=False)
+        self.encoder = nn.ModuleList(stage(i, widths[i]) for i in levels)
+        self.down = nn.ModuleList(
+            CONV[dims](widths[i], widths[i + 1], self.strides[i], self.strides[i], bias=False) for i in levels
+        )
+        self.position = nn.Parameter(torch.randn(1, widths[-1], *sizes[-1])) if position_embedding else None
+        self.dropout = nn.Dropout(dropout)
+        self.bridge = stage(len(widths) - 1, widths[-1])
+        self.up = nn.ModuleList(
+            CONV_TRANSPOSE[dims](widths[i + 1], widths[i], self.strides[i], self.strides[i]) for i in levels[::-1]
+        )
+        self.decoder = nn.ModuleList(stage(i, 2 * widths[i]) for i in levels[::-1])
+        num_heads = min(3, len(levels)) if deep_supervision else 1
+        self.heads = nn.ModuleList(CONV[dims](widths[i], out_channels, 1) for i in range(num_heads))
+
+    def forward(self, x: Tensor) -> Tensor | list[Tensor]:
+        """(B, in_channels, *spatial) -> logits (B, out_channels, *spatial), or a list of them."""
+        self.check_input(x)
+        x, skips = conv_few_channels(x, self.stem), []
+        for block, down in zip(self.encoder, self.down, strict=True):
+            skips.append(block(x))
+            x = down(skips[-1])
+        x = self.bridge(self.add_position(x))
+        maps = []
+        for up, block, skip in zip(self.up, self.decoder, reversed(skips), strict=True):
+            x = block(skip, up(x))
+            maps.append(x)
+        supervised = self.training and self.deep_supervision
+        heads = self.heads if supervised else self.heads[:1]
+        logits = [head(x).contiguous() for head, x in zip(heads, reversed(maps), strict=False)]
+        return logits if supervised else logits[0]
+
+    def add_position(self, x: Tensor) -> Tensor:
+        """Add the position embedding, resampled when the map has another size than at construction."""
+        if self.position is None:
+            return x
+        position = self.position
+        if position.shape[2:] != x.shape[2:]:
+            mode = {2: "bilinear", 3: "trilinear"}[x.ndim - 2]
+            position = F.interpolate(position, x.shape[2:], mode=mode, align_corners=False)
+        return self.dropout(x + position)
+
+    def check_input(self, x: Tensor) -> None:
+        dims = len(self.strides[0])
+        if x.ndim != dims + 2 or x.shape[1] != self.in_channels:
+            expected = ", ".join(AXES[dims])
+            raise ValueError(f"input has shape {tuple(x.shape)}; this model takes (B, {self.in_channels}, {expected})")
+        self.check_size(x.shape[2:])
+
+    def check_size(self, spatial_size: Sequence[int]) -> None:
+        """Every axis must halve (or whatever its strides say) without remainder down to the bridge."""
+        dims = len(spatial_size)
+        for i, (axis, size) in enumerate(zip(AXES[dims], spatial_size, strict=True)):
+            total = prod(stride[i] for stride in self.strides)
+            if size < 1 or size % total:
+                valid = max(1, -(-size // total)) * total
+                raise ValueError(f"axis {axis} has {size} voxels, not a multiple of total stride {total}; pad to {valid}")
+
+
+class Stage(nn.ModuleList):
+    """The blocks of one level, one after the other; the first may take several maps."""
+
+    def forward(self, *maps: Tensor) -> Tensor:
+        for block in self:
+            maps = (block(*maps),)
+        return maps[0]
+
+
+def per_level(strides: int | Sequence[int | Sequence[int]], levels: int, dims: int) -> list[tuple[int, ...]]:
+    """One stride per level and axis, from one for all, one per level, or one per level and axis."""
+    values = [strides] * levels if isinstance(strides, int) else list(strides)
+    if len(values) != levels:
+        raise ValueError(f"strides is {strides}; give one number, or {levels}, one per downsampling")
+    return [per_axis(value, dims, "stride") for value in values]
+
+
+def conv_few_channels(x: Tensor, conv: nn.Conv2d | nn.Conv3d) -> Tensor:
+    """The stem convolution, channels last.
+
+    CPU convolutions are several times slower when the input channels do not fill a vector of eight, as
+    images never do; zero channels make them.
+    """
+    layout = {4: torch.channels_last, 5: torch.channels_last_3d}[x.ndim]
+    missing = -x.shape[1] % 8 if x.device.type == "cpu" else 0
+    pad = (0, 0) * (x.ndim - 2) + (0, missing)
+    x = F.pad(x, pad).contiguous(memory_format=layout)
+    function = {4: F.conv2d, 5: F.conv3d}[x.ndim]
+    return function(x, F.pad(conv.weight, pad), padding=conv.padding)
