@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.markup import escape
 
 from factorizer import __version__
 from factorizer.models.registry import SYSTEMS
@@ -41,12 +41,8 @@ def models(json: Json = False) -> None:
     if json:
         typer.echo(jsonlib.dumps([{"name": name, "summary": s.summary} for name, s in SYSTEMS.items()], indent=2))
         return
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
     for name, system in SYSTEMS.items():
-        table.add_row(name, system.summary)
-    Console().print(table)
+        Console().print(f"[bold]{name:<18}[/] {system.summary}", soft_wrap=True, highlight=False)
 
 
 @app.command()
@@ -59,10 +55,7 @@ def doctor(json: Json = False) -> None:
     if json:
         typer.echo(jsonlib.dumps([finding.as_dict() for finding in findings], indent=2))
         return
-    marks = {True: "[green]ok[/]", False: "[yellow]missing[/]"}
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "what", "found", "remedy"):
-        table.add_column(heading, overflow="fold")
     for finding in findings:
-        table.add_row(marks[finding.present], finding.name, finding.found, "" if finding.present else finding.remedy)
-    Console().print(table)
+        mark = "[green]ok     [/]" if finding.present else "[yellow]missing[/]"
+        remedy = "" if finding.present else f" ({finding.remedy})"
+        Console().print(f"{mark} {finding.name:<15} {escape(finding.found + remedy)}", soft_wrap=True, highlight=False)

@@ -24,17 +24,17 @@ class System:
 
 SYSTEMS = {
     "global-factorizer": System(
-        "Factorizer with one matrix per head over the whole map: global context, no locality",
+        "Factorizer on the whole map: global context, no locality",
         "factorizer.models.factorizer:build_factorizer",
         {"matricize": "global"},
     ),
     "local-factorizer": System(
-        "Factorizer with matrices over non-overlapping windows: local context",
+        "Factorizer in a grid of windows: local context",
         "factorizer.models.factorizer:build_factorizer",
         {"matricize": "local"},
     ),
     "swin-factorizer": System(
-        "Factorizer with regular and half-shifted windows, averaged: the paper's best system",
+        "Factorizer in windows and half-shifted windows: the paper's best",
         "factorizer.models.factorizer:build_factorizer",
         {"matricize": "shifted"},
     ),
@@ -68,4 +68,4 @@ def build_model(
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     close = get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"; did you mean {close[0]!r}" if close else ""

@@ -29,6 +29,7 @@ class WrappedNMF(nn.Module):
     ) -> None:
         super().__init__()
         matricize.check_channels(channels)
+        matricize.fitted(spatial_size)  # a window that cannot be meant fails here, not in the first forward
         self.matricize, self.spatial_size = matricize, tuple(spatial_size)
         self.in_proj = nn.Linear(channels, channels, bias=False)
         self.nmf = nmf

@@ -162,7 +162,7 @@ class WindowTile:
         return any(len(axis) > 1 for axis in self.segments)
 
     def read(self, x: Tensor) -> Tensor:
-        """(B, *spatial, C) -> (windows, N, C)."""
+        """(B, *spatial, C) -> (windows, N, C), always a copy."""
         x = x.detach()
         if self.wraps:
             sizes = [axis[-1][0].stop for axis in self.segments]
@@ -172,7 +172,8 @@ class WindowTile:
         else:
             box = x[next(self.pieces())[1]]
         dims = len(self.window)
-        return split_windows(box, self.window).flatten(0, dims).flatten(1, dims)
+        windows = split_windows(box, self.window).clone(memory_format=torch.contiguous_format)
+        return windows.flatten(0, dims).flatten(1, dims)
 
     def put(self, x: Tensor, part: Tensor, assign: Assign) -> None:
         """(windows, N, C) into or onto (B, *spatial, C)."""

@@ -51,13 +51,14 @@ class UNet(nn.Module):
         if len(widths) < 2:
             raise ValueError(f"widths is {tuple(widths)}; give at least 2, the last for the bridge")
         self.in_channels, self.deep_supervision = in_channels, deep_supervision
-        self.strides = per_level(strides, len(widths) - 1, dims)
+        level_strides = per_level(strides, len(widths) - 1, dims)
+        self.total_stride = tuple(prod(axis) for axis in zip(*level_strides, strict=True))
         depths = tuple(depths) if depths is not None else (1,) * len(widths)
         if len(depths) != len(widths) or min(depths) < 1:
             raise ValueError(f"depths is {depths}; give {len(widths)} positive numbers, one per width")
         self.check_size(spatial_size)
         sizes = [tuple(spatial_size)]
-        for stride in self.strides:
+        for stride in level_strides:
             sizes.append(tuple(n // s for n, s in zip(sizes[-1], stride, strict=True)))
 
         def stage(level: int, in_width: int) -> Stage:
@@ -69,13 +70,13 @@ class UNet(nn.Module):
         self.stem = CONV[dims](in_channels, widths[0], 3, padding=1, bias=False)
         self.encoder = nn.ModuleList(stage(i, widths[i]) for i in levels)
         self.down = nn.ModuleList(
-            CONV[dims](widths[i], widths[i + 1], self.strides[i], self.strides[i], bias=False) for i in levels
+            CONV[dims](widths[i], widths[i + 1], level_strides[i], level_strides[i], bias=False) for i in levels
         )
         self.position = nn.Parameter(torch.randn(1, widths[-1], *sizes[-1])) if position_embedding else None
         self.dropout = nn.Dropout(dropout)
         self.bridge = stage(len(widths) - 1, widths[-1])
         self.up = nn.ModuleList(
-            CONV_TRANSPOSE[dims](widths[i + 1], widths[i], self.strides[i], self.strides[i]) for i in levels[::-1]
+            CONV_TRANSPOSE[dims](widths[i + 1], widths[i], level_strides[i], level_strides[i]) for i in levels[::-1]
         )
         self.decoder = nn.ModuleList(stage(i, 2 * widths[i]) for i in levels[::-1])
         num_heads = min(3, len(levels)) if deep_supervision else 1
@@ -109,7 +110,7 @@ class UNet(nn.Module):
         return self.dropout(x + position)
 
     def check_input(self, x: Tensor) -> None:
-        dims = len(self.strides[0])
+        dims = len(self.total_stride)
         if x.ndim != dims + 2 or x.shape[1] != self.in_channels:
             expected = ", ".join(AXES[dims])
             raise ValueError(f"input has shape {tuple(x.shape)}; this model takes (B, {self.in_channels}, {expected})")
@@ -117,9 +118,8 @@ class UNet(nn.Module):
 
     def check_size(self, spatial_size: Sequence[int]) -> None:
         """Every axis must halve (or whatever its strides say) without remainder down to the bridge."""
-        dims = len(spatial_size)
-        for i, (axis, size) in enumerate(zip(AXES[dims], spatial_size, strict=True)):
-            total = prod(stride[i] for stride in self.strides)
+        axes = AXES[len(self.total_stride)]
+        for axis, size, total in zip(axes, spatial_size, self.total_stride, strict=True):
             if size < 1 or size % total:
                 valid = max(1, -(-size // total)) * total
                 raise ValueError(f"axis {axis} has {size} voxels, not a multiple of total stride {total}; pad to {valid}")

@@ -1,0 +1,149 @@
+"""The block against the plain transcription of the paper, and against finite differences."""
+
+from __future__ import annotations
+
+import pytest
+import textbook
+import torch
+from torch import Tensor, nn
+
+from factorizer import (
+    NMF,
+    FactorizerBlock,
+    GlobalMatricize,
+    LocalMatricize,
+    ResidualMLP,
+    ResidualNMF,
+    ShiftedWindowMatricize,
+    WrappedNMF,
+)
+from factorizer.nn import blocks, tiles
+
+
+def make_block(channels: int, matricize: GlobalMatricize, nmf: NMF | None = None, *, c_in: int = 0) -> FactorizerBlock:
+    wrapped = WrappedNMF(channels, matricize, nmf or NMF(seed=3), spatial_size=(8, 8, 8))
+    return FactorizerBlock(
+        c_in or channels, channels, nmf=ResidualNMF(channels, wrapped), mlp=ResidualMLP(channels, 2 * channels)
+    )
+
+
+def copy_parameters(block: FactorizerBlock, oracle: textbook.Block) -> None:
+    """Both list their parameters in different orders; pair them by what they are."""
+    wrapped = block.nmf.wrapped
+    pairs = [
+        (block.nmf.norm, oracle.norm1),
+        (block.mlp.norm, oracle.norm2),
+        (wrapped.in_proj, oracle.nmf.in_proj),
+        (wrapped.out_proj, oracle.nmf.out_proj),
+        (block.mlp.mlp[0], oracle.mlp[0]),
+        (block.mlp.mlp[3], oracle.mlp[2]),
+    ]
+    if not isinstance(block.adapter, nn.Identity):
+        pairs.append((block.adapter.proj, oracle.adapter))
+    with torch.no_grad():
+        for ours, theirs in pairs:
+            for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+                q.copy_(p.view_as(q))
+    window = oracle.nmf.window
+    oracle.nmf.g0 = wrapped.nmf.initial_factors(1, window**3, dtype=wrapped.in_proj.weight.dtype)[1]
+
+
+def gradients(module: nn.Module, maps: list[Tensor], upstream: Tensor) -> tuple[Tensor, ...]:
+    """The output, and the gradients of the maps and of all parameters together, sorted by size."""
+    maps = [x.clone().requires_grad_() for x in maps]
+    y = module(*maps)
+    grads = torch.autograd.grad(y, [*maps, *module.parameters()], upstream)
+    return y, *grads[: len(maps)], torch.cat([g.flatten() for g in grads[len(maps) :]]).sort().values
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-5)])
+@pytest.mark.parametrize(("head_dim", "window", "elements"), [(8, 4, 2**19), (4, 8, 3000), (16, 2, 1000), (2, 4, 7000)])
+def test_block_agrees_with_the_textbook(monkeypatch, dtype, tolerance, head_dim, window, elements) -> None:
+    monkeypatch.setattr(tiles, "TILE_ELEMENTS", elements)
+    block = make_block(16, ShiftedWindowMatricize(head_dim, window), c_in=32).to(dtype)
+    oracle = textbook.Block(32, 16, head_dim, window, 2).to(dtype)
+    copy_parameters(block, oracle)
+    skip, up = torch.randn(2, 2, 16, 8, 16, 8, dtype=dtype)
+    upstream = torch.randn(2, 16, 8, 16, 8, dtype=dtype)
+    y, *grads, params = gradients(block, [skip, up], upstream)
+    y2, grad2, params2 = gradients(oracle, [torch.cat((skip, up), 1)], upstream)
+    for got, expected in ((y, y2), (torch.cat(grads, 1), grad2), (params, params2)):
+        assert (got - expected).norm() <= tolerance * expected.norm()
+
+
+@pytest.mark.parametrize("matricize", [GlobalMatricize(2), LocalMatricize(2, 2), ShiftedWindowMatricize(4, 2)])
+@pytest.mark.parametrize("nmf", [NMF(1, 3), NMF(1, 6), NMF(2, 2), NMF(2, 2, "mu")], ids=repr)
+def test_gradcheck_of_a_whole_block(matricize: GlobalMatricize, nmf: NMF) -> None:
+    block = make_block(4, matricize, nmf, c_in=8).double()
+    maps = [torch.randn(1, 4, 2, 4, 2, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    params = list(block.parameters())
+    assert torch.autograd.gradcheck(lambda *inputs: block(*inputs[:2]), (*maps, *params), fast_mode=True)
+
+
+@pytest.mark.parametrize("matricize", [GlobalMatricize(8), LocalMatricize(8, 4), ShiftedWindowMatricize(8, 4)], ids=repr)
+def test_fast_path_agrees_with_the_equations_written_out(monkeypatch, matricize: GlobalMatricize) -> None:
+    """Eq. 6 line by line, with matricize, NMF and dematricize as public parts."""
+    wrapped = WrappedNMF(16, matricize, NMF(seed=5), spatial_size=(8, 8, 8))
+    x = torch.randn(2, 16, 8, 8, 8)
+    x1 = wrapped.in_proj(x.movedim(1, -1)).movedim(-1, 1)
+    x2 = matricize.matricize(x1)
+    x3 = wrapped.nmf(torch.relu(x2))
+    x4 = matricize.dematricize(x3, (8, 8, 8))
+    expected = wrapped.out_proj(x4.movedim(1, -1)).movedim(-1, 1)
+    torch.testing.assert_close(wrapped(x), expected, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(blocks, "is_captured", lambda: True)
+    torch.testing.assert_close(wrapped(x), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_bypassed_layer_passes_relu_of_x() -> None:
+    wrapped = WrappedNMF(8, ShiftedWindowMatricize(4, 4), NMF(), spatial_size=(8, 8, 8))
+    wrapped.nmf.bypass = True
+    x = torch.randn(1, 8, 8, 8, 8)
+    rows = x.movedim(1, -1)
+    expected = wrapped.out_proj(torch.relu(wrapped.in_proj(rows))).movedim(-1, 1)
+    torch.testing.assert_close(wrapped(x), expected)
+
+
+def test_full_rank_reproduces_the_input_of_the_layer() -> None:
+    """With rank E and many iterations NMF loses nothing, so the layer acts as if bypassed."""
+    wrapped = WrappedNMF(4, LocalMatricize(2, 4), NMF(), spatial_size=(4, 4, 4)).double()
+    x = torch.randn(1, 4, 4, 4, 4, dtype=torch.float64)
+    wrapped.nmf.rank, wrapped.nmf.num_iters = 2, 3000
+    full = wrapped(x)
+    wrapped.nmf.bypass = True
+    torch.testing.assert_close(full, wrapped(x), rtol=0, atol=1e-3)
+
+
+def test_zero_input_gives_the_bias_and_small_gradients() -> None:
+    wrapped = WrappedNMF(8, ShiftedWindowMatricize(8, 4), NMF(), spatial_size=(8, 8, 8))
+    x = torch.zeros(1, 8, 8, 8, 8, requires_grad=True)
+    y = wrapped(x)
+    torch.testing.assert_close(y, wrapped.out_proj.bias.view(1, -1, 1, 1, 1).expand_as(y))
+    y.sum().backward()
+    assert x.grad.abs().max() <= 10
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_autocast_trains_without_nan(dtype: torch.dtype) -> None:
+    block = make_block(16, ShiftedWindowMatricize(8, 4))
+    x = (1e-3 * torch.randn(1, 16, 8, 8, 8)).requires_grad_()
+    with torch.autocast("cpu", dtype=dtype):
+        y = block(x)
+    y.float().sum().backward()
+    assert y.isfinite().all()
+    assert all(p.grad.isfinite().all() for p in block.parameters())
+    assert (y.float() - block(x)).norm() < 0.02 * y.float().norm()
+
+
+def test_a_width_that_does_not_divide_is_refused() -> None:
+    with pytest.raises(ValueError, match="12 channels cannot be cut into heads of head_dim 8; use a multiple of 8"):
+        WrappedNMF(12, GlobalMatricize(8), NMF(), spatial_size=(8, 8, 8))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+def test_a_compiled_block_agrees_with_eager_in_output_and_gradient() -> None:
+    block = make_block(8, ShiftedWindowMatricize(8, 4))
+    x, upstream = torch.randn(2, 1, 8, 8, 8, 8)
+    compiled = torch.compile(block, fullgraph=True)
+    for got, expected in zip(gradients(compiled, [x], upstream), gradients(block, [x], upstream), strict=True):
+        torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
