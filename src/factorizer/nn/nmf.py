@@ -70,7 +70,7 @@ def leading_direction(gram: Tensor, start: Tensor, num_iters: int) -> Tensor:
     v = start / norm(start.detach())
     for t in range(1, num_iters):
         v = (gram @ v[..., None]).squeeze(-1)
-        if t % RESCALE_EVERY == 0:
+        if t % RESCALE_EVERY == 0 and t < num_iters - 1:
             v = v / norm(v.detach())
     return v / norm(v)
 

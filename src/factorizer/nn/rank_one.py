@@ -42,15 +42,15 @@ class _RankOneMix(torch.autograd.Function):
     ) -> Tensor:
         heads = heads_of(x.shape[-1], head_dim, x.dtype, x.device)
         gram, scale = heads.grams(x)  # A (windows, C / K, K, K)
-        v, first = heads.normalize((g0.mT @ x).squeeze(1))  # b (windows, C)
+        v, first = normalize((g0.mT @ x).view(len(x), -1, head_dim))  # b (windows, heads, E)
         steps, scales = [v], {0: first}
         for t in range(1, num_iters):  # as leading_direction, keeping the steps
             v = heads.multiply(gram, v)
-            if t % RESCALE_EVERY == 0:
-                v, scales[t] = heads.normalize(v)
+            if t % RESCALE_EVERY == 0 and t < num_iters - 1:
+                v, scales[t] = normalize(v)
             steps.append(v)
-        f, length = heads.normalize(v)
-        u = f[:, None] * heads.rows  # U^T (windows, heads, C)
+        f, length = normalize(v)
+        u = f.view(len(x), 1, -1) * heads.rows  # U^T (windows, heads, C)
         g = u @ x.mT  # G^T (windows, heads, N)
         m = u @ weight.mT  # (windows, heads, C)
         ctx.save_for_backward(x, g0, weight, gram, scale, f, length, u, g, m)
@@ -65,23 +65,29 @@ class _RankOneMix(torch.autograd.Function):
         # Y = G M + bias, M = U^T W^T, G = X U
         dg, dm = m @ dy.mT, g @ dy  # (windows, heads, N), (windows, heads, C)
         dweight = dm.flatten(0, 1).mT @ u.flatten(0, 1)
-        du = dg @ x + dm @ weight
-        df = (du * heads.rows).sum(1)
+        du = torch.baddbmm(dm @ weight, dg, x)
+        df = (du * heads.rows).sum(1).view_as(f)
         # f = v / |v|, v = A v' and so on down to b
-        dv = (df - f * heads.dot(f, df)) / length
+        dv = (df - f * (f * df).sum(-1, keepdim=True)) / length
         dsteps = []
         for t in reversed(range(1, len(ctx.steps))):
             dv = dv / ctx.scales[t] if t in ctx.scales else dv
             dsteps.append(dv)
             dv = heads.multiply(gram, dv)
-        db = (dv / ctx.scales[0])[:, None]
+        db = (dv / ctx.scales[0]).view(len(x), 1, -1)
         # G = X U and b = X^T g_0 in one product: dX = [dG, g_0] [U, db]^T
         left = torch.cat((dg, g0.mT.expand(len(x), -1, -1)), 1)
         dx = left.mT @ torch.cat((u, db), 1)
         if dsteps:  # A = X^T X: dX = X (dA + dA^T), dA the sum of dv v'^T
-            p, q = torch.stack(dsteps, -1), torch.stack(ctx.steps[-2::-1], -1)  # (windows, C, T - 1)
-            heads.add_product(dx, x, torch.cat((p, q), -1), torch.cat((q, p), -1), scale)
+            before = ctx.steps[-2::-1]
+            heads.add_product(dx, x, torch.stack(dsteps + before, -1), torch.stack(before + dsteps, -1), scale)
         return dx, None, dweight, dy.sum((0, 1)), None, None
+
+
+def normalize(v: Tensor) -> tuple[Tensor, Tensor]:
+    """v / |v| and |v| of vectors (..., E)."""
+    length = norm(v)
+    return v / length, length
 
 
 class Heads:
@@ -97,27 +103,18 @@ class Heads:
     def grams(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """X_h^T X_h of every head, scaled to unit trace (windows, C / K, K, K), and the scale."""
         grams = torch.stack([part.mT @ part for part in x.split(self.group, -1)], 1)
-        scale = grams.diagonal(dim1=-2, dim2=-1).unflatten(-1, (-1, self.head_dim)).sum(-1).clamp_min(TINY)
-        scale = scale.reciprocal().repeat_interleave(self.head_dim, -1)[..., None] * self.blocks
+        traces = grams.diagonal(dim1=-2, dim2=-1).unflatten(-1, (-1, self.head_dim)).sum(-1)
+        scale = traces.clamp_min(TINY).reciprocal()[..., None, None] * self.blocks.unflatten(0, (-1, self.head_dim))
+        scale = scale.view_as(grams)
         return grams.mul_(scale), scale
 
     def multiply(self, gram: Tensor, v: Tensor) -> Tensor:
-        """A v for the vectors v (windows, C) of all heads."""
+        """A v for the vectors v (windows, heads, E) of all heads."""
         return (gram @ v.view(*gram.shape[:-1], 1)).view_as(v)
 
-    def normalize(self, v: Tensor) -> tuple[Tensor, Tensor]:
-        """v / |v| per head, and |v| at every channel of the head; v (windows, C)."""
-        length = norm(v.unflatten(-1, (-1, self.head_dim))).expand(-1, -1, self.head_dim).flatten(1)
-        return v / length, length
-
-    def dot(self, v: Tensor, w: Tensor) -> Tensor:
-        """v . w per head, at every channel of the head; v, w (windows, C)."""
-        dots = (v * w).unflatten(-1, (-1, self.head_dim)).sum(-1, keepdim=True)
-        return dots.expand(-1, -1, self.head_dim).flatten(1)
-
     def add_product(self, dx: Tensor, x: Tensor, p: Tensor, q: Tensor, scale: Tensor) -> None:
-        """dX_h += X_h (P_h Q_h^T) scale, in place; p, q (windows, C, S)."""
-        p, q = (t.unflatten(1, (-1, self.group)) for t in (p, q))
+        """dX_h += X_h (P_h Q_h^T) scale, in place; p, q (windows, heads, E, S)."""
+        p, q = (t.view(len(x), -1, self.group, t.shape[-1]) for t in (p, q))
         products = (p @ q.mT).mul_(scale)
         for part, dpart, product in zip(
             x.split(self.group, -1), dx.split(self.group, -1), products.unbind(1), strict=True

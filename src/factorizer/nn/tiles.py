@@ -1,8 +1,8 @@
 """Apply a function to a feature map tile by tile.
 
 The networks here are bound by memory traffic, not arithmetic: a 64^3 map of 32 channels is 32 MiB, and
-writing and reading back each intermediate of a block costs more than computing it. A tile of about
-2 MiB stays in the processor's cache instead. In training only the input is kept; the backward pass
+writing and reading back each intermediate of a block costs more than computing it. A tile of a few MiB
+stays in the processor's cache instead. In training only the input is kept; the backward pass
 computes each tile's intermediates again, in cache, so that a block's memory is that of its input.
 
 The result is that of applying the function to the whole map at once, up to rounding. That is also what
@@ -22,7 +22,7 @@ from torch import Tensor
 
 from factorizer.nn.matricize import Grid, merge_windows, split_windows
 
-TILE_ELEMENTS = 2**19  # 2 MiB of float32
+TILE_ELEMENTS = 2**20  # 4 MiB of float32
 
 # glibc hands freed memory back to the system beyond twice the largest block it has seen freed (up to
 # 32 MiB), and getting it again costs ten times the work on a tile. Free one such block, untouched.
@@ -61,7 +61,7 @@ def apply_tiled(
     """
     maps = tuple(x.movedim(1, -1) for x in maps)  # (B, *spatial, C)
     params = tuple(params)
-    if maps[0].device.type != "cpu" or is_captured() or torch.is_autocast_enabled("cpu"):
+    if not is_eager_cpu(maps[0]):
         outs = [t.merge(fn(*map(t.split, maps)), maps[0].shape[1:-1]) for t in tilings]
         y = sum(outs[1:], outs[0]) / len(outs) if len(outs) > 1 else outs[0]
     else:
@@ -71,6 +71,11 @@ def apply_tiled(
         else:
             y = forward_tiled(fn, maps, tilings)
     return y.movedim(-1, 1)
+
+
+def is_eager_cpu(x: Tensor) -> bool:
+    """Whether x is computed on here and now by the CPU, in its own precision: where tiles are of use."""
+    return x.device.type == "cpu" and not is_captured() and not torch.is_autocast_enabled("cpu")
 
 
 def is_captured() -> bool:

@@ -14,11 +14,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from factorizer.nn.matricize import AXES, per_axis
+from factorizer.nn.resample import CONV, F_CONV, Downsample, Upsample
 
 MakeBlock = Callable[[int, int, tuple[int, ...]], nn.Module]
-
-CONV = {2: nn.Conv2d, 3: nn.Conv3d}
-CONV_TRANSPOSE = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 
 
 class UNet(nn.Module):
@@ -69,15 +67,11 @@ class UNet(nn.Module):
         levels = range(len(widths) - 1)
         self.stem = CONV[dims](in_channels, widths[0], 3, padding=1, bias=False)
         self.encoder = nn.ModuleList(stage(i, widths[i]) for i in levels)
-        self.down = nn.ModuleList(
-            CONV[dims](widths[i], widths[i + 1], level_strides[i], level_strides[i], bias=False) for i in levels
-        )
+        self.down = nn.ModuleList(Downsample(widths[i], widths[i + 1], level_strides[i]) for i in levels)
         self.position = nn.Parameter(torch.randn(1, widths[-1], *sizes[-1])) if position_embedding else None
         self.dropout = nn.Dropout(dropout)
         self.bridge = stage(len(widths) - 1, widths[-1])
-        self.up = nn.ModuleList(
-            CONV_TRANSPOSE[dims](widths[i + 1], widths[i], level_strides[i], level_strides[i]) for i in levels[::-1]
-        )
+        self.up = nn.ModuleList(Upsample(widths[i + 1], widths[i], level_strides[i]) for i in levels[::-1])
         self.decoder = nn.ModuleList(stage(i, 2 * widths[i]) for i in levels[::-1])
         num_heads = min(3, len(levels)) if deep_supervision else 1
         self.heads = nn.ModuleList(CONV[dims](widths[i], out_channels, 1) for i in range(num_heads))
@@ -152,5 +146,4 @@ def conv_few_channels(x: Tensor, conv: nn.Conv2d | nn.Conv3d) -> Tensor:
     missing = -x.shape[1] % 8 if x.device.type == "cpu" else 0
     pad = (0, 0) * (x.ndim - 2) + (0, missing)
     x = F.pad(x, pad).contiguous(memory_format=layout)
-    function = {4: F.conv2d, 5: F.conv3d}[x.ndim]
-    return function(x, F.pad(conv.weight, pad), padding=conv.padding)
+    return F_CONV[x.ndim - 2](x, F.pad(conv.weight, pad), padding=conv.padding)
