@@ -51,9 +51,7 @@ def make_network(name: str, size: int, window: int) -> nn.Module:
 
     network: nn.Module
     if name == "DynUNet":
-        network = nets.DynUNet(
-            3, 4, 3, [3] * 5, [1, 2, 2, 2, 2], [2] * 4, filters=[32, 64, 128, 256, 512]
-        )
+        network = nets.DynUNet(3, 4, 3, [3] * 5, [1, 2, 2, 2, 2], [2] * 4, filters=[32, 64, 128, 256, 512])
     elif name == "SegResNet":
         network = nets.SegResNet(
             init_filters=32, in_channels=4, out_channels=3, blocks_down=(1, 2, 2, 4), blocks_up=(1, 1, 1)
@@ -85,7 +83,9 @@ def make_step(network: nn.Module, x: Tensor, mode: str) -> Callable[[], None]:
     return step
 
 
-def time_interleaved(steps: dict[str, Callable[[], None]], rounds: int, progress: Progress, title: str) -> dict[str, list[float]]:
+def time_interleaved(
+    steps: dict[str, Callable[[], None]], rounds: int, progress: Progress, title: str
+) -> dict[str, list[float]]:
     """Seconds of every step in every round, after one round to warm up."""
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     task = progress.add_task(title, total=(rounds + 1) * len(steps))
@@ -128,7 +128,9 @@ def time_networks(size: int, rounds: int, progress: Progress) -> dict[str, Any]:
     torch.manual_seed(0)
     x = torch.randn(1, 4, size, size, size)
     networks = {name: make_network(name, size, WINDOW[size]) for name in SYSTEMS}
-    result: dict[str, Any] = {"parameters": {n: sum(p.numel() for p in net.parameters()) for n, net in networks.items()}}
+    result: dict[str, Any] = {
+        "parameters": {n: sum(p.numel() for p in net.parameters()) for n, net in networks.items()}
+    }
     for mode in MODES:
         steps = {name: make_step(network, x, mode) for name, network in networks.items()}
         seconds = time_interleaved(steps, rounds, progress, f"networks at {size}^3, {mode}")
@@ -224,7 +226,10 @@ def report(results: dict[str, Any]) -> str:
         "",
         "| what | figure | floor | met |",
         "|---|---|---|---|",
-        *(f"| {what} | {value:.2f} | {floor} | {'yes' if met else '**no**'} |" for what, value, floor, met in floors(results)),
+        *(
+            f"| {what} | {value:.2f} | {floor} | {'yes' if met else '**no**'} |"
+            for what, value, floor, met in floors(results)
+        ),
     ]
     for size in (64, 128):
         networks = results.get(f"networks_{size}")

@@ -50,6 +50,8 @@ def test_version() -> None:
 
 
 def test_the_command_line_starts_without_heavy_imports() -> None:
-    code = "import factorizer.cli, sys; print([m for m in ('torch', 'monai', 'numpy', 'matplotlib') if m in sys.modules])"
+    code = (
+        "import factorizer.cli, sys; print([m for m in ('torch', 'monai', 'numpy', 'matplotlib') if m in sys.modules])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -7,6 +7,8 @@ package, so that one state dict fits both.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from einops import rearrange
 from torch import Tensor, nn
@@ -127,7 +129,7 @@ class SwinFactorizer(nn.Module):
             p = min(window, size >> level)
             return Block(c_in, widths[level], head_dim, p, mlp_ratio)
 
-        pairs = list(zip(widths, widths[1:], strict=False))
+        pairs = list(pairwise(widths))
         self.stem = nn.Conv3d(in_channels, widths[0], 3, padding=1, bias=False)
         self.down = nn.ModuleList(nn.Conv3d(a, b, 2, 2, bias=False) for a, b in pairs)
         self.up = nn.ModuleList(nn.ConvTranspose3d(b, a, 2, 2) for a, b in pairs)

@@ -149,7 +149,10 @@ def test_a_checkpoint_brings_back_the_outputs_bit_for_bit(name: str) -> None:
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [*((name, {}) for name in NAMES), *(("swin-factorizer", {"rank": 2, "num_iters": 2, "solver": s}) for s in ("hals", "mu"))],
+    [
+        *((name, {}) for name in NAMES),
+        *(("swin-factorizer", {"rank": 2, "num_iters": 2, "solver": s}) for s in ("hals", "mu")),
+    ],
 )
 @pytest.mark.filterwarnings("ignore:.*:torch.jit.TracerWarning", "ignore:.*torch.jit.*:DeprecationWarning")
 def test_exported_and_traced_models_agree_with_eager(name: str, options: dict) -> None:

@@ -80,7 +80,9 @@ def test_gradcheck_of_a_whole_block(matricize: GlobalMatricize, nmf: NMF) -> Non
     assert torch.autograd.gradcheck(lambda *inputs: block(*inputs[:2]), (*maps, *params), fast_mode=True)
 
 
-@pytest.mark.parametrize("matricize", [GlobalMatricize(8), LocalMatricize(8, 4), ShiftedWindowMatricize(8, 4)], ids=repr)
+@pytest.mark.parametrize(
+    "matricize", [GlobalMatricize(8), LocalMatricize(8, 4), ShiftedWindowMatricize(8, 4)], ids=repr
+)
 def test_fast_path_agrees_with_the_equations_written_out(monkeypatch, matricize: GlobalMatricize) -> None:
     """Eq. 6 line by line, with matricize, NMF and dematricize as public parts."""
     wrapped = WrappedNMF(16, matricize, NMF(seed=5), spatial_size=(8, 8, 8))

@@ -83,7 +83,18 @@ def test_channels_that_do_not_divide_and_wrong_windows_are_refused() -> None:
 
 @pytest.mark.parametrize(
     ("size", "window", "fit"),
-    [(48, 8, 8), (24, 8, 8), (12, 8, 6), (6, 8, 6), (3, 8, 3), (5, 8, 5), (10, 8, 10), (20, 8, 10), (14, 8, 7), (6, 4, 3)],
+    [
+        (48, 8, 8),
+        (24, 8, 8),
+        (12, 8, 6),
+        (6, 8, 6),
+        (3, 8, 3),
+        (5, 8, 5),
+        (10, 8, 10),
+        (20, 8, 10),
+        (14, 8, 7),
+        (6, 4, 3),
+    ],
 )
 def test_fitted_takes_the_nearest_divisor(size: int, window: int, fit: int) -> None:
     expected = min((d for d in range(1, size + 1) if size % d == 0), key=lambda d: (abs(d - window), -d))

@@ -174,7 +174,11 @@ def test_attributes_can_be_changed_after_construction() -> None:
 
 @pytest.mark.parametrize(
     ("change", "message"),
-    [({"rank": 0}, "rank is 0"), ({"num_iters": 2.5}, "num_iters is 2.5"), ({"solver": "als"}, "choose one of hals, mu")],
+    [
+        ({"rank": 0}, "rank is 0"),
+        ({"num_iters": 2.5}, "num_iters is 2.5"),
+        ({"solver": "als"}, "choose one of hals, mu"),
+    ],
 )
 def test_meaningless_settings_are_refused(change: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
@@ -198,7 +202,7 @@ def test_initial_factors_are_uniform_and_do_not_depend_on_the_size_or_global_sta
     many = uniform(torch.tensor(5), 200_000, stream=1)
     torch.manual_seed(1)
     assert torch.equal(uniform(torch.tensor(5), 1000, stream=1), many[:1000])
-    assert 0 < many.min()
+    assert many.min() > 0
     assert many.max() < 1
     counts = torch.histc(many, 100, 0, 1)
     assert ((counts - 2000).square() / 2000).sum() < 160  # chi-square, 99 degrees of freedom, p = 1e-4

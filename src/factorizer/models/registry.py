@@ -60,10 +60,9 @@ def build_model(
             raise TypeError(
                 f"{name} has no option {option!r}{suggestion(option, known)}; its options are {', '.join(known)}"
             )
-    model: nn.Module = builder(
+    return builder(
         **system.fixed, in_channels=in_channels, out_channels=out_channels, spatial_size=tuple(spatial_size), **options
     )
-    return model
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

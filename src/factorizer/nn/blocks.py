@@ -132,5 +132,4 @@ class FactorizerBlock(nn.Module):
     def forward(self, *maps: Tensor) -> Tensor:
         x = self.adapter(*maps)
         y = self.nmf(x)
-        z: Tensor = self.mlp(y)
-        return z
+        return self.mlp(y)

@@ -151,7 +151,7 @@ class NMF(nn.Module):
         self.check()
         with torch.autocast(x.device.type, enabled=False):
             x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-            f, g = self.initial_factors(*x.shape[-2:], dtype=x.dtype)
+            f, g = self.initial_factors(x.shape[-2], x.shape[-1], dtype=x.dtype)
             if self.rank == 1:
                 f = leading_direction(x @ x.mT, (x @ g).squeeze(-1), self.num_iters)[..., None]
                 return f, x.mT @ f

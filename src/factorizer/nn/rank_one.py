@@ -31,15 +31,12 @@ def rank_one_mix(x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, *, head_di
 
     g0 (N, 1) is the initial factor, weight (C, C) and bias (C) those of the out-projection.
     """
-    out: Tensor = _RankOneMix.apply(x, g0, weight, bias, head_dim, num_iters)
-    return out
+    return _RankOneMix.apply(x, g0, weight, bias, head_dim, num_iters)
 
 
 class _RankOneMix(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, head_dim: int, num_iters: int
-    ) -> Tensor:
+    def forward(ctx: Any, x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, head_dim: int, num_iters: int) -> Tensor:
         heads = heads_of(x.shape[-1], head_dim, x.dtype, x.device)
         gram, scale = heads.grams(x)  # A (windows, C / K, K, K)
         v, first = normalize((g0.mT @ x).view(len(x), -1, head_dim))  # b (windows, heads, E)

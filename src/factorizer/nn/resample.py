@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from factorizer.nn.matricize import split_windows
 from factorizer.nn.tiles import TILE_ELEMENTS, is_eager_cpu
 
-CONV = {2: nn.Conv2d, 3: nn.Conv3d}
-CONV_TRANSPOSE = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
+CONV: dict[int, Any] = {2: nn.Conv2d, 3: nn.Conv3d}
+CONV_TRANSPOSE: dict[int, Any] = {2: nn.ConvTranspose2d, 3: nn.ConvTranspose3d}
 F_CONV = {2: F.conv2d, 3: F.conv3d}
 F_CONV_TRANSPOSE = {2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
@@ -31,8 +31,7 @@ class Downsample(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not is_eager_cpu(x):
             return self.conv(x)
-        y: Tensor = _Downsample.apply(x, self.conv.weight)
-        return y
+        return _Downsample.apply(x, self.conv.weight)
 
 
 class Upsample(nn.Module):
@@ -45,8 +44,7 @@ class Upsample(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not is_eager_cpu(x):
             return self.conv(x)
-        y: Tensor = _Upsample.apply(x, self.conv.weight, self.conv.bias)
-        return y
+        return _Upsample.apply(x, self.conv.weight, self.conv.bias)
 
 
 class _Downsample(torch.autograd.Function):

@@ -51,9 +51,7 @@ class Tiling(Protocol):
     def tiles(self, shape: Sequence[int]) -> Iterator[Tile]: ...
 
 
-def apply_tiled(
-    fn: TileFunction, *maps: Tensor, tilings: Sequence[Tiling], params: Iterable[Tensor]
-) -> Tensor:
+def apply_tiled(fn: TileFunction, *maps: Tensor, tilings: Sequence[Tiling], params: Iterable[Tensor]) -> Tensor:
     """Apply `fn` to the parts of maps (B, C, *spatial) and average over the tilings.
 
     `fn` takes a part (..., C) of each map and returns one of the same shape; `params` are the tensors it

@@ -97,7 +97,7 @@ class UNet(nn.Module):
         """Add the position embedding, resampled when the map has another size than at construction."""
         if self.position is None:
             return x
-        position = self.position
+        position: Tensor = self.position
         if position.shape[2:] != x.shape[2:]:
             mode = {2: "bilinear", 3: "trilinear"}[x.ndim - 2]
             position = F.interpolate(position, x.shape[2:], mode=mode, align_corners=False)
@@ -116,7 +116,9 @@ class UNet(nn.Module):
         for axis, size, total in zip(axes, spatial_size, self.total_stride, strict=True):
             if size < 1 or size % total:
                 valid = max(1, -(-size // total)) * total
-                raise ValueError(f"axis {axis} has {size} voxels, not a multiple of total stride {total}; pad to {valid}")
+                raise ValueError(
+                    f"axis {axis} has {size} voxels, not a multiple of total stride {total}; pad to {valid}"
+                )
 
 
 class Stage(nn.ModuleList):
