@@ -76,7 +76,7 @@ def make_step(network: nn.Module, x: Tensor, mode: str) -> Callable[[], None]:
         def step() -> None:
             outputs = network.train()(x)
             outputs = outputs if isinstance(outputs, list | tuple) else [outputs]
-            sum(y.square().mean() for y in outputs).backward()
+            torch.autograd.backward(outputs, [y.detach() for y in outputs])  # that of half their squares
             network.zero_grad()
             x.grad = None
 
