@@ -18,9 +18,11 @@ from factorizer import (
     WrappedNMF,
 )
 from factorizer.nn import blocks, tiles
+from factorizer.nn.matricize import Matricize
+from factorizer.nn.rank_one import heads_of
 
 
-def make_block(channels: int, matricize: GlobalMatricize, nmf: NMF | None = None, *, c_in: int = 0) -> FactorizerBlock:
+def make_block(channels: int, matricize: Matricize, nmf: NMF | None = None, *, c_in: int = 0) -> FactorizerBlock:
     wrapped = WrappedNMF(channels, matricize, nmf or NMF(seed=3), spatial_size=(8, 8, 8))
     return FactorizerBlock(
         c_in or channels, channels, nmf=ResidualNMF(channels, wrapped), mlp=ResidualMLP(channels, 2 * channels)
@@ -73,7 +75,7 @@ def test_block_agrees_with_the_textbook(monkeypatch, dtype, tolerance, head_dim,
 
 @pytest.mark.parametrize("matricize", [GlobalMatricize(2), LocalMatricize(2, 2), ShiftedWindowMatricize(4, 2)])
 @pytest.mark.parametrize("nmf", [NMF(1, 3), NMF(1, 6), NMF(2, 2), NMF(2, 2, "mu")], ids=repr)
-def test_gradcheck_of_a_whole_block(matricize: GlobalMatricize, nmf: NMF) -> None:
+def test_gradcheck_of_a_whole_block(matricize: Matricize, nmf: NMF) -> None:
     block = make_block(4, matricize, nmf, c_in=8).double()
     maps = [torch.randn(1, 4, 2, 4, 2, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     params = list(block.parameters())
@@ -83,7 +85,7 @@ def test_gradcheck_of_a_whole_block(matricize: GlobalMatricize, nmf: NMF) -> Non
 @pytest.mark.parametrize(
     "matricize", [GlobalMatricize(8), LocalMatricize(8, 4), ShiftedWindowMatricize(8, 4)], ids=repr
 )
-def test_fast_path_agrees_with_the_equations_written_out(monkeypatch, matricize: GlobalMatricize) -> None:
+def test_fast_path_agrees_with_the_equations_written_out(monkeypatch, matricize: Matricize) -> None:
     """Eq. 6 line by line, with matricize, NMF and dematricize as public parts."""
     wrapped = WrappedNMF(16, matricize, NMF(seed=5), spatial_size=(8, 8, 8))
     x = torch.randn(2, 16, 8, 8, 8)
@@ -135,6 +137,28 @@ def test_autocast_trains_without_nan(dtype: torch.dtype) -> None:
     assert y.isfinite().all()
     assert all(p.grad.isfinite().all() for p in block.parameters())
     assert (y.float() - block(x)).norm() < 0.02 * y.float().norm()
+
+
+@pytest.mark.parametrize("rank", [1, 2])
+def test_a_model_cast_to_half_precision_factorizes_in_float32(rank: int) -> None:
+    block = make_block(16, ShiftedWindowMatricize(8, 4), NMF(rank))
+    x = torch.randn(1, 16, 8, 8, 8)
+    expected = block(x)
+    got = block.bfloat16()(x.bfloat16())
+    assert got.dtype == torch.bfloat16
+    assert (got.float() - expected).norm() < 0.02 * expected.norm()
+
+
+def test_training_after_inference_mode() -> None:
+    heads_of.cache_clear()
+    block = make_block(16, ShiftedWindowMatricize(8, 4))
+    x = torch.randn(1, 16, 8, 8, 8, requires_grad=True)
+    with torch.inference_mode():
+        expected = block(x)
+    y = block(x)
+    y.sum().backward()
+    assert torch.equal(y, expected)
+    assert x.grad.abs().sum() > 0
 
 
 def test_a_width_that_does_not_divide_is_refused() -> None:

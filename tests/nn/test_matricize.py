@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from factorizer import GlobalMatricize, LocalMatricize, ShiftedWindowMatricize
-from factorizer.nn.matricize import nearest_divisor
+from factorizer.nn.matricize import Matricize, nearest_divisor
 
 KINDS = ("global", "local", "shifted")
 
 
-def make(kind: str, head_dim: int, window: tuple[int, ...]) -> GlobalMatricize:
+def make(kind: str, head_dim: int, window: tuple[int, ...]) -> Matricize:
     if kind == "global":
         return GlobalMatricize(head_dim)
     return {"local": LocalMatricize, "shifted": ShiftedWindowMatricize}[kind](head_dim, window)

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Literal
 
 from factorizer.nn.blocks import FactorizerBlock, ResidualMLP, ResidualNMF, WrappedNMF
-from factorizer.nn.matricize import GlobalMatricize, LocalMatricize, ShiftedWindowMatricize
+from factorizer.nn.matricize import GlobalMatricize, LocalMatricize, Matricize, ShiftedWindowMatricize
 from factorizer.nn.nmf import NMF
 from factorizer.nn.unet import UNet
 
@@ -70,7 +70,7 @@ def build_factorizer(
     )
 
 
-def make_matricize(kind: str, head_dim: int, window: int | Sequence[int] | None) -> GlobalMatricize:
+def make_matricize(kind: str, head_dim: int, window: int | Sequence[int] | None) -> Matricize:
     """The matricization named `kind`, with the paper's window unless one is given."""
     if kind == "global":
         if window is not None:

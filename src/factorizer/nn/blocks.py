@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from factorizer.nn.matricize import GlobalMatricize
+from factorizer.nn.matricize import Matricize
 from factorizer.nn.nmf import NMF
 from factorizer.nn.rank_one import rank_one_mix
 from factorizer.nn.tiles import Rows, Windows, apply_tiled, is_captured
@@ -25,7 +26,7 @@ class WrappedNMF(nn.Module):
     """
 
     def __init__(
-        self, channels: int, matricize: GlobalMatricize, nmf: NMF, *, spatial_size: Sequence[int], dropout: float = 0.0
+        self, channels: int, matricize: Matricize, nmf: NMF, *, spatial_size: Sequence[int], dropout: float = 0.0
     ) -> None:
         super().__init__()
         matricize.check_channels(channels)
@@ -60,13 +61,13 @@ class WrappedNMF(nn.Module):
     def reconstruct(self, x: Tensor) -> Tensor:
         """NMF of every head and out-projection: x (windows, N, C) >= 0 -> (windows, N, C)."""
         head_dim, nmf = self.matricize.head_dim, self.nmf
+        weight, bias = (p.to(x.dtype) for p in (self.out_proj.weight, self.out_proj.bias))
         if nmf.rank == 1 and not is_captured():
             nmf.check()
             _, g0 = nmf.initial_factors(head_dim, x.shape[1], dtype=x.dtype)
-            weight, bias = self.out_proj.weight, self.out_proj.bias
             return rank_one_mix(x, g0, weight, bias, head_dim=head_dim, num_iters=nmf.num_iters)
         matrices = x.unflatten(-1, (-1, head_dim)).permute(0, 2, 3, 1)  # (windows, heads, E, N)
-        return self.out_proj(nmf(matrices).permute(0, 3, 1, 2).flatten(2))
+        return F.linear(nmf(matrices).permute(0, 3, 1, 2).flatten(2), weight, bias)
 
 
 class ResidualNMF(nn.Module):

@@ -10,6 +10,7 @@ channels; `matricize` and `dematricize` work on maps (B, C, *spatial) and are ex
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
@@ -57,17 +58,22 @@ def merge_windows(x: Tensor) -> Tensor:
     return x.reshape(x.shape[0], *sizes, x.shape[-1])
 
 
-class GlobalMatricize:
-    """Flatten the whole map: matrices of E rows and H W D columns (sec. 3.4.1)."""
+class Matricize(ABC):
+    """What the three matricizations share: heads, and the cut and the averaging over their grids."""
 
     def __init__(self, head_dim: int) -> None:
         self.head_dim = head_dim
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(head_dim={self.head_dim})"
+        options = ", ".join(f"{name}={value}" for name, value in vars(self).items())
+        return f"{type(self).__name__}({options})"
+
+    @abstractmethod
+    def grids(self, spatial_size: Sequence[int]) -> tuple[Grid, ...]:
+        """The grids over a map of this size, whose reconstructions are averaged."""
 
     def fitted(self, spatial_size: Sequence[int]) -> Self:
-        """The matricization that a model uses on a map of this size: unchanged, any size fits."""
+        """The matricization that a model uses on a map of this size, any size."""
         return self
 
     def check_channels(self, channels: int) -> None:
@@ -78,15 +84,12 @@ class GlobalMatricize:
                 f"use a multiple of {self.head_dim}, or another head_dim"
             )
 
-    def grids(self, spatial_size: Sequence[int]) -> tuple[Grid, ...]:
-        """The grids whose reconstructions are averaged."""
-        return (Grid(tuple(spatial_size), (0,) * len(spatial_size)),)
-
     def matricize(self, x: Tensor) -> Tensor:
-        """(B, C, *spatial) -> (B, heads, windows, E, N)."""
+        """(B, C, *spatial) -> (B, heads, windows, E, N), the windows of one grid after those of the other."""
         batch, channels, *size = x.shape
         self.check_channels(channels)
-        windows = torch.cat([grid.split(x.movedim(1, -1)).unflatten(0, (batch, -1)) for grid in self.grids(size)], 1)
+        maps = x.movedim(1, -1)
+        windows = torch.cat([grid.split(maps).unflatten(0, (batch, -1)) for grid in self.grids(size)], 1)
         return windows.unflatten(-1, (-1, self.head_dim)).permute(0, 3, 1, 4, 2)
 
     def dematricize(self, matrices: Tensor, spatial_size: Sequence[int]) -> Tensor:
@@ -98,21 +101,19 @@ class GlobalMatricize:
         return (sum(maps[1:], maps[0]) / len(maps)).movedim(-1, 1)
 
 
-class LocalMatricize(GlobalMatricize):
+class GlobalMatricize(Matricize):
+    """Flatten the whole map: matrices of E rows and H W D columns (sec. 3.4.1)."""
+
+    def grids(self, spatial_size: Sequence[int]) -> tuple[Grid, ...]:
+        return (Grid(tuple(spatial_size), (0,) * len(spatial_size)),)
+
+
+class LocalMatricize(Matricize):
     """Cut the map into a grid of windows: matrices of E rows and P^3 columns (Eq. 7)."""
 
     def __init__(self, head_dim: int, window: int | Sequence[int]) -> None:
         super().__init__(head_dim)
         self.window = window if isinstance(window, int) else tuple(window)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(head_dim={self.head_dim}, window={self.window})"
-
-    def fitted(self, spatial_size: Sequence[int]) -> Self:
-        """The same with, per axis, the divisor of the map nearest to the window (the larger on a tie)."""
-        window = per_axis(self.window, len(spatial_size), "window")
-        fits = tuple(nearest_divisor(s, p) for s, p in zip(spatial_size, window, strict=True))
-        return type(self)(self.head_dim, fits)
 
     def grids(self, spatial_size: Sequence[int]) -> tuple[Grid, ...]:
         window = per_axis(self.window, len(spatial_size), "window")
@@ -123,7 +124,14 @@ class LocalMatricize(GlobalMatricize):
         return tuple(Grid(window, shift) for shift in self.shifts(window))
 
     def shifts(self, window: tuple[int, ...]) -> list[tuple[int, ...]]:
+        """By how much the map is rolled, per grid and axis."""
         return [(0,) * len(window)]
+
+    def fitted(self, spatial_size: Sequence[int]) -> Self:
+        """The same with, per axis, the divisor of the map nearest to the window (the larger on a tie)."""
+        window = per_axis(self.window, len(spatial_size), "window")
+        fits = tuple(nearest_divisor(s, p) for s, p in zip(spatial_size, window, strict=True))
+        return type(self)(self.head_dim, fits)
 
 
 class ShiftedWindowMatricize(LocalMatricize):
