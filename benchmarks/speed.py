@@ -124,7 +124,7 @@ def time_layer(rounds: int, progress: Progress) -> dict[str, Any]:
 
 
 def time_networks(size: int, rounds: int, progress: Progress) -> dict[str, Any]:
-    """Every network at one size, forward and training in the same rounds."""
+    """Every network at one size: rounds of forward passes, then rounds of training steps."""
     torch.manual_seed(0)
     x = torch.randn(1, 4, size, size, size)
     networks = {name: make_network(name, size, WINDOW[size]) for name in SYSTEMS}
@@ -166,7 +166,9 @@ def measure_memory(name: str, size: int, mode: str) -> float:
     held = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     step = make_step(make_network(name, size, WINDOW[size]), torch.randn(1, 4, size, size, size), mode)
     step()
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - held) / 2**20
+    status = Path("/proc/self/status").read_text().splitlines()
+    peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+    return (peak - held) / 2**20
 
 
 def run(sizes: list[int], rounds: int) -> dict[str, Any]:
@@ -220,9 +222,10 @@ def report(results: dict[str, Any]) -> str:
     lines = [
         "# Speed and memory",
         "",
-        f"`make bench`, {results['date']}, on {results['machine']}. Times are medians of {results['rounds']} "
-        "interleaved rounds (half as many at 128^3); ratios are medians of the ratios inside a round. Memory is the "
-        "peak of a fresh process less what its imports hold. Batch 1, 4 to 3 channels, no dropout.",
+        f"`make bench`, {results['date']}, on {results['machine']}. Times are medians over {results['rounds']} "
+        "interleaved rounds (half as many at 128^3, three times as many for the layer); ratios are medians of the "
+        "ratios inside a round. Memory is the peak of a fresh process less what its imports hold. Batch 1, 4 to 3 "
+        "channels, no dropout.",
         "",
         "| what | figure | floor | met |",
         "|---|---|---|---|",
@@ -250,6 +253,17 @@ def report(results: dict[str, Any]) -> str:
                 cells.append(f"{networks[mode]['ratio'][name]:.2f}")
             cells += [f"{memory[mode][name]:.0f}" for mode in MODES]
             lines.append(f"| {name} | {' | '.join(cells)} |")
+        controls = (f"{ratio(networks[mode]['seconds'], 'textbook', 'DynUNet'):.2f} ({mode})" for mode in MODES)
+        lines += ["", f"The textbook takes {' and '.join(controls)} times the time of DynUNet."]
+    parts = {"Wrapped NMF alone, 32 channels, 64^3, window 8": "layer", "Swin Factorizer, window 8": "scaling"}
+    for title, key in parts.items():
+        if key not in results:
+            continue
+        names = list(results[key]["forward"]["seconds"])
+        lines += ["", f"## {title}", "", "| | forward, s | training step, s |", "|---|---|---|"]
+        for name in names:
+            cells = [f"{statistics.median(results[key][mode]['seconds'][name]):.3f}" for mode in MODES]
+            lines.append(f"| {name + '^3' if key == 'scaling' else name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

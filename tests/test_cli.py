@@ -42,7 +42,7 @@ def test_doctor_names_a_missing_package_and_its_remedy(monkeypatch) -> None:
     output = runner.invoke(app, ["doctor"]).output
     line = next(line for line in output.splitlines() if "no-such-package" in line)
     assert "missing" in line
-    assert "for flying: pip install" in line
+    assert "for flying: run make setup" in line
 
 
 def test_version() -> None:

@@ -25,7 +25,9 @@ def test_imports_go_one_way(package: str) -> None:
         for node in ast.walk(ast.parse(file.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{file.name} has a relative import"
             for name in names:
+                assert name != "factorizer", f"{file.name} imports from the top; name the module"
                 if name.startswith("factorizer."):
                     assert name.split(".")[1] in ALLOWED[package], f"{file.name} imports {name}"
 

@@ -1,8 +1,8 @@
 """A plain transcription of the paper, kept as an oracle: slow, short and easy to check.
 
 Channels first, einops, `torch.roll`, and a loop of T updates per matrix. The tests compare the
-package with it; `make bench` measures the package against it. Parameters are named as in the
-package, so that one state dict fits both.
+package with it; `make bench` measures the package against it. It shares no code with the
+package.
 """
 
 from __future__ import annotations

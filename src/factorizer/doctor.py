@@ -48,14 +48,16 @@ def examine_versions() -> list[Finding]:
         try:
             findings.append(Finding(package, version(package)))
         except PackageNotFoundError:
-            remedy = f"for {purpose}: pip install 'factorizer[dev]'"
+            remedy = f"for {purpose}: run make setup, or pip install with the repository's constraints.txt"
             findings.append(Finding(package, "not installed", present=False, remedy=remedy))
     return findings
 
 
 def examine_hardware() -> list[Finding]:
-    import torch
-
+    try:
+        import torch
+    except ImportError as error:
+        return [Finding("devices", f"PyTorch cannot be imported: {error}", present=False, remedy="run make setup")]
     cuda = ", ".join(
         f"cuda:{i} {torch.cuda.get_device_name(i)}, {torch.cuda.get_device_properties(i).total_memory / 2**30:.1f} GiB"
         for i in range(torch.cuda.device_count())

@@ -81,6 +81,17 @@ def test_channels_that_do_not_divide_and_wrong_windows_are_refused() -> None:
         LocalMatricize(2, (4, 4)).matricize(torch.zeros(1, 2, 8, 8, 8))
 
 
+def test_impossible_heads_maps_and_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="head_dim is 0; it must be at least 1"):
+        GlobalMatricize(0)
+    with pytest.raises(ValueError, match="a map has 1 axes besides batch and channels; it must have 2 or 3"):
+        LocalMatricize(2, 4).matricize(torch.zeros(1, 2, 8))
+    local = LocalMatricize(2, 4)
+    matrices = local.matricize(torch.zeros(2, 2, 8, 8))
+    with pytest.raises(ValueError, match=r"do not come from a map of \(4, 8\) voxels, which has 2 windows of 16"):
+        local.dematricize(matrices, (4, 8))
+
+
 @pytest.mark.parametrize(
     ("size", "window", "fit"),
     [

@@ -10,7 +10,7 @@ from sklearn.decomposition import non_negative_factorization
 from torch import Tensor
 
 from factorizer import NMF
-from factorizer.nn.nmf import hals_update, mu_update, uniform
+from factorizer.nn.nmf import draw_uniform, hals_update, mu_update
 
 
 def random_matrices(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
@@ -71,6 +71,15 @@ def test_rank_one_is_the_update_of_equation_14(num_iters: int) -> None:
     nmf = NMF(1, num_iters)
     f, g = textbook.rank_one(x, nmf.initial_factors(6, 50, dtype=x.dtype)[1], num_iters)
     assert relative_error(nmf(x), f @ g.mT) < 1e-13
+
+
+def test_tall_matrices_take_the_smaller_gram_matrix() -> None:
+    x = random_matrices(100_000, 5)
+    nmf = NMF(1, 4)
+    f, g = textbook.rank_one(x, nmf.initial_factors(100_000, 5, dtype=x.dtype)[1], 4)
+    assert relative_error(nmf(x), f @ g.mT) < 1e-13
+    f, _ = nmf.factorize(x)
+    assert abs(f.norm() - 1) < 1e-12
 
 
 @pytest.mark.parametrize("update", [hals_update, mu_update])
@@ -199,13 +208,14 @@ def test_initial_factors_follow_from_the_seed_in_the_checkpoint() -> None:
 
 
 def test_initial_factors_are_uniform_and_do_not_depend_on_the_size_or_global_state() -> None:
-    many = uniform(torch.tensor(5), 200_000, stream=1)
+    many = draw_uniform(torch.tensor(5), 200_000, stream=1)
     torch.manual_seed(1)
-    assert torch.equal(uniform(torch.tensor(5), 1000, stream=1), many[:1000])
+    assert torch.equal(draw_uniform(torch.tensor(5), 1000, stream=1), many[:1000])
     assert many.min() > 0
     assert many.max() < 1
+    assert many.dtype == torch.float32
     counts = torch.histc(many, 100, 0, 1)
     assert ((counts - 2000).square() / 2000).sum() < 160  # chi-square, 99 degrees of freedom, p = 1e-4
-    pairs = torch.stack([many[:-1], many[1:], uniform(torch.tensor(6), 199_999, stream=1), many[:-1].roll(64)])
-    others = uniform(torch.tensor(5), 199_999, stream=2)
+    pairs = torch.stack([many[:-1], many[1:], draw_uniform(torch.tensor(6), 199_999, stream=1), many[:-1].roll(64)])
+    others = draw_uniform(torch.tensor(5), 199_999, stream=2)
     assert torch.corrcoef(torch.cat([pairs, others[None]])).fill_diagonal_(0).abs().max() < 0.012

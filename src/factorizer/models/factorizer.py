@@ -48,13 +48,13 @@ def build_factorizer(
     layers = count(1)
 
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> FactorizerBlock:
-        nmf = mlp = None
+        mix = mlp = None
         if mixer == "nmf":
-            solver_layer = NMF(rank, num_iters, solver, seed=1000 * seed + next(layers))
-            nmf = ResidualNMF(width, WrappedNMF(width, cut, solver_layer, spatial_size=size, dropout=dropout))
+            nmf = NMF(rank, num_iters, solver, seed=1000 * seed + next(layers))
+            mix = ResidualNMF(width, WrappedNMF(width, cut, nmf, spatial_size=size, dropout=dropout))
         if mlp_ratio:
             mlp = ResidualMLP(width, round(mlp_ratio * width), dropout=dropout)
-        return FactorizerBlock(in_width, width, nmf=nmf, mlp=mlp)
+        return FactorizerBlock(in_width, width, mixer=mix, mlp=mlp)
 
     return UNet(
         in_channels=in_channels,

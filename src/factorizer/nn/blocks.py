@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from factorizer.nn.matricize import Matricize
-from factorizer.nn.nmf import NMF
+from factorizer.nn.nmf import NMF, full_precision, widen
 from factorizer.nn.rank_one import rank_one_mix
 from factorizer.nn.tiles import Rows, Windows, apply_tiled, is_captured
 
@@ -54,8 +54,8 @@ class WrappedNMF(nn.Module):
         x = self.in_proj(windows).relu_()
         if self.nmf.bypass:
             return self.dropout(self.out_proj(x))
-        with torch.autocast(x.device.type, enabled=False):  # NMF needs the range of float32
-            y = self.reconstruct(x.float() if x.dtype in (torch.float16, torch.bfloat16) else x)
+        with full_precision(x):
+            y = self.reconstruct(widen(x))
         return self.dropout(y.to(x.dtype))
 
     def reconstruct(self, x: Tensor) -> Tensor:
@@ -73,15 +73,15 @@ class WrappedNMF(nn.Module):
 class ResidualNMF(nn.Module):
     """Y = WrappedNMF(LayerNorm(X)) + X, the first line of Eq. 4."""
 
-    def __init__(self, channels: int, wrapped: WrappedNMF) -> None:
+    def __init__(self, channels: int, wrapped_nmf: WrappedNMF) -> None:
         super().__init__()
-        self.norm, self.wrapped = nn.LayerNorm(channels), wrapped
+        self.norm, self.wrapped_nmf = nn.LayerNorm(channels), wrapped_nmf
 
     def forward(self, x: Tensor) -> Tensor:
-        return apply_tiled(self.on_windows, x, tilings=self.wrapped.tilings(x), params=self.parameters())
+        return apply_tiled(self.on_windows, x, tilings=self.wrapped_nmf.tilings(x), params=self.parameters())
 
     def on_windows(self, x: Tensor) -> Tensor:
-        return self.wrapped.mix(self.norm(x)) + x
+        return self.wrapped_nmf.mix(self.norm(x)) + x
 
 
 class ResidualMLP(nn.Module):
@@ -123,14 +123,14 @@ class FactorizerBlock(nn.Module):
     """Eq. 4, after an adapter where the width changes; None leaves a sub-block out."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, *, nmf: ResidualNMF | None, mlp: ResidualMLP | None
+        self, in_channels: int, out_channels: int, *, mixer: ResidualNMF | None, mlp: ResidualMLP | None
     ) -> None:
         super().__init__()
         self.adapter = Adapter(in_channels, out_channels) if in_channels != out_channels else nn.Identity()
-        self.nmf = nmf or nn.Identity()
+        self.mixer = mixer or nn.Identity()
         self.mlp = mlp or nn.Identity()
 
     def forward(self, *maps: Tensor) -> Tensor:
         x = self.adapter(*maps)
-        y = self.nmf(x)
+        y = self.mixer(x)
         return self.mlp(y)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Self
 
 import torch
@@ -62,6 +63,8 @@ class Matricize(ABC):
     """What the three matricizations share: heads, and the cut and the averaging over their grids."""
 
     def __init__(self, head_dim: int) -> None:
+        if head_dim < 1:
+            raise ValueError(f"head_dim is {head_dim}; it must be at least 1")
         self.head_dim = head_dim
 
     def __repr__(self) -> str:
@@ -95,6 +98,12 @@ class Matricize(ABC):
     def dematricize(self, matrices: Tensor, spatial_size: Sequence[int]) -> Tensor:
         """(B, heads, windows, E, N) -> (B, C, *spatial); several grids are averaged."""
         grids = self.grids(spatial_size)
+        expected = sum(prod(spatial_size) // prod(grid.window) for grid in grids), prod(grids[0].window)
+        if (matrices.shape[2], matrices.shape[4]) != expected:
+            raise ValueError(
+                f"matrices of shape {tuple(matrices.shape)} do not come from a map of {tuple(spatial_size)} voxels, "
+                f"which has {expected[0]} windows of {expected[1]}; give the spatial size of the matricized map"
+            )
         windows = matrices.permute(0, 2, 4, 1, 3).flatten(3)  # (B, windows, N, C)
         parts = zip(grids, windows.chunk(len(grids), 1), strict=True)
         maps = [grid.merge(part.flatten(0, 1), spatial_size) for grid, part in parts]
@@ -143,6 +152,8 @@ class ShiftedWindowMatricize(LocalMatricize):
 
 def per_axis(value: int | Sequence[int], dims: int, name: str) -> tuple[int, ...]:
     """One number per axis, from one for all or one for each."""
+    if dims not in AXES:
+        raise ValueError(f"a map has {dims} axes besides batch and channels; it must have 2 or 3")
     values = (value,) * dims if isinstance(value, int) else tuple(value)
     if len(values) != dims or min(values) < 1:
         raise ValueError(f"{name} is {value}; give one positive number, or {dims}, one per axis")

@@ -8,6 +8,8 @@ leading dimensions; `NMF` is the thin module on top.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -75,6 +77,19 @@ def leading_direction(gram: Tensor, start: Tensor, num_iters: int) -> Tensor:
     return v / norm(v)
 
 
+def rank_one_factor(x: Tensor, g0: Tensor, num_iters: int) -> Tensor:
+    """f after T rank-one updates of x (..., M, N) from g0 (N, 1) -> (..., M, 1), unit norm.
+
+    The power steps run on the smaller side: A^(T-1) X g_0 = X (X^T X)^(T-1) g_0.
+    """
+    m, n = x.shape[-2:]
+    if m <= n:
+        return leading_direction(x @ x.mT, (x @ g0).squeeze(-1), num_iters)[..., None]
+    start = g0.squeeze(-1).expand(*x.shape[:-2], n)
+    f = (x @ leading_direction(x.mT @ x, start, num_iters)[..., None]).squeeze(-1)
+    return (f / norm(f))[..., None]
+
+
 def trace(gram: Tensor) -> Tensor:
     """The trace of matrices (..., M, M) as (..., 1, 1), kept away from zero."""
     return gram.diagonal(dim1=-2, dim2=-1).sum(-1)[..., None, None].clamp_min(TINY)
@@ -85,11 +100,11 @@ def norm(v: Tensor) -> Tensor:
     return torch.linalg.vector_norm(v, dim=-1, keepdim=True).clamp_min(1e-17)
 
 
-def uniform(seed: Tensor, count: int, stream: int) -> Tensor:
+def draw_uniform(seed: Tensor, count: int, stream: int) -> Tensor:
     """`count` pseudo-random numbers ~ U(0, 1) from an integer hash of (seed, stream, index).
 
     Only exact integer arithmetic modulo the prime p = 2^31 - 1 (x -> x^5 is a permutation there), so
-    every device, export and compiler gives the same bits, and a prefix does not depend on `count`.
+    any device, export or compiler gives the same bits, and a prefix does not depend on `count`.
     """
     p = 2**31 - 1
     x = torch.arange(1, count + 1, device=seed.device)
@@ -97,7 +112,17 @@ def uniform(seed: Tensor, count: int, stream: int) -> Tensor:
         x = (x * multiplier + offset % p) % p
         square = x * x % p
         x = square * square % p * x % p
-    return (x // 128 + 0.5) / 2**24  # the top 24 bits: exact in float32, never 0 or 1
+    return ((x // 256).to(torch.float32) + 0.5) / 2**23  # the top 23 bits: exact, never 0 or 1
+
+
+def full_precision(x: Tensor) -> AbstractContextManager[Any]:
+    """Autocast off on the device of x: the divisions of NMF need the range of float32."""
+    return nullcontext() if x.device.type == "meta" else torch.autocast(x.device.type, enabled=False)
+
+
+def widen(x: Tensor) -> Tensor:
+    """Half precision to float32; anything else as it is."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 class NMF(nn.Module):
@@ -132,8 +157,8 @@ class NMF(nn.Module):
 
     def initial_factors(self, m: int, n: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """F_0 (M, R) and G_0 (N, R)."""
-        f = uniform(self.seed, m * self.rank, stream=1).view(m, self.rank)
-        g = uniform(self.seed, n * self.rank, stream=2).view(n, self.rank)
+        f = draw_uniform(self.seed, m * self.rank, stream=1).view(m, self.rank)
+        g = draw_uniform(self.seed, n * self.rank, stream=2).view(n, self.rank)
         return f.to(dtype), g.to(dtype)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -149,11 +174,11 @@ class NMF(nn.Module):
         Half precision is factorized in float32, whose range the divisions need.
         """
         self.check()
-        with torch.autocast(x.device.type, enabled=False):
-            x = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+        with full_precision(x):
+            x = widen(x)
             f, g = self.initial_factors(x.shape[-2], x.shape[-1], dtype=x.dtype)
             if self.rank == 1:
-                f = leading_direction(x @ x.mT, (x @ g).squeeze(-1), self.num_iters)[..., None]
+                f = rank_one_factor(x, g, self.num_iters)
                 return f, x.mT @ f
             # The first HALS sweep weighs X against F_0: at unit mean the result scales with X.
             scale = x.mean((-2, -1), keepdim=True).clamp_min(TINY)

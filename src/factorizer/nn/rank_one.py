@@ -16,14 +16,13 @@ as the diagonal blocks of one K x K matrix, and vectors of all heads as rows of 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import gcd
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from factorizer.nn.nmf import RESCALE_EVERY, TINY, norm
+from factorizer.nn.nmf import RESCALE_EVERY, TINY, full_precision, norm
 
 
 def rank_one_mix(x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, *, head_dim: int, num_iters: int) -> Tensor:
@@ -37,7 +36,7 @@ def rank_one_mix(x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, *, head_di
 class _RankOneMix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, head_dim: int, num_iters: int) -> Tensor:
-        heads = heads_of(x.shape[-1], head_dim, x.dtype, x.device)
+        heads = Heads(x, head_dim)
         gram, scale = heads.grams(x)  # A (windows, C / K, K, K)
         v, first = normalize((g0.mT @ x).view(len(x), -1, head_dim))  # b (windows, heads, E)
         steps, scales = [v], {0: first}
@@ -57,6 +56,11 @@ class _RankOneMix(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
+        with full_precision(dy):
+            return _RankOneMix.gradients(ctx, dy)
+
+    @staticmethod
+    def gradients(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:
         x, g0, weight, gram, scale, f, length, u, g, m = ctx.saved_tensors
         heads: Heads = ctx.heads
         # Y = G M + bias, M = U^T W^T, G = X U
@@ -90,12 +94,13 @@ def normalize(v: Tensor) -> tuple[Tensor, Tensor]:
 class Heads:
     """How C channels fall into heads of E, taken together in groups of K channels."""
 
-    def __init__(self, channels: int, head_dim: int, dtype: torch.dtype, device: torch.device) -> None:
+    def __init__(self, x: Tensor, head_dim: int) -> None:
+        channels = x.shape[-1]
         self.head_dim = head_dim
         self.group = head_dim * gcd(channels // head_dim, max(1, 16 // head_dim))  # K
-        head = torch.arange(channels, device=device) // head_dim
-        self.rows = (head[::head_dim, None] == head).to(dtype)  # (heads, C), ones at a head's own channels
-        self.blocks = (head[: self.group, None] == head[: self.group]).to(dtype)  # (K, K), block diagonal
+        head = torch.arange(channels, device=x.device) // head_dim
+        self.rows = (head[::head_dim, None] == head).to(x.dtype)  # (heads, C), ones at a head's own channels
+        self.blocks = (head[: self.group, None] == head[: self.group]).to(x.dtype)  # (K, K), block diagonal
 
     def grams(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """X_h^T X_h of every head, scaled to unit trace (windows, C / K, K, K), and the scale."""
@@ -117,6 +122,3 @@ class Heads:
             x.split(self.group, -1), dx.split(self.group, -1), products.unbind(1), strict=True
         ):
             dpart += part @ product
-
-
-heads_of = lru_cache(maxsize=64)(Heads)

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from factorizer.nn.matricize import split_windows
+from factorizer.nn.nmf import full_precision, widen
 from factorizer.nn.tiles import TILE_ELEMENTS, is_eager_cpu
 
 CONV: dict[int, Any] = {2: nn.Conv2d, 3: nn.Conv3d}
@@ -57,8 +58,9 @@ class _Downsample(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        dx = F_CONV_TRANSPOSE[x.ndim - 2](dy, weight, stride=weight.shape[2:])
-        return dx, weight_gradient(fine=x, coarse=dy, weight=weight)
+        with full_precision(dy):
+            dx = F_CONV_TRANSPOSE[x.ndim - 2](dy, weight, stride=weight.shape[2:])
+            return dx, weight_gradient(fine=x, coarse=dy, weight=weight)
 
 
 class _Upsample(torch.autograd.Function):
@@ -71,17 +73,18 @@ class _Upsample(torch.autograd.Function):
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, dy: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        dx = F_CONV[x.ndim - 2](dy, weight, stride=weight.shape[2:])
-        bias = dy.movedim(1, -1).flatten(0, -2).sum(0)
-        return dx, weight_gradient(fine=dy, coarse=x, weight=weight), bias
+        with full_precision(dy):
+            dx = F_CONV[x.ndim - 2](dy, weight, stride=weight.shape[2:])
+            dbias = dy.movedim(1, -1).flatten(0, -2).sum(0)
+            return dx, weight_gradient(fine=dy, coarse=x, weight=weight), dbias
 
 
 def weight_gradient(*, fine: Tensor, coarse: Tensor, weight: Tensor) -> Tensor:
     """Sum over windows of coarse (B, O, ...) x fine (B, I, ...), in slices that stay in cache -> (O, I, *stride)."""
     coarse, fine = coarse.movedim(1, -1), fine.movedim(1, -1)
     windows = split_windows(fine, weight.shape[2:])  # (B, *counts, *stride, I)
-    total = weight.new_zeros(weight.shape[0], weight[0].numel())
-    step = max(1, TILE_ELEMENTS * coarse.shape[1] // fine.numel())
+    total = widen(weight.new_zeros(weight.shape[0], weight[0].numel()))
+    step = max(1, TILE_ELEMENTS * coarse.shape[1] // max(1, fine.numel()))
     for part, other in zip(windows.split(step, 1), coarse.split(step, 1), strict=True):
         total += other.flatten(0, -2).mT @ part.reshape(-1, total.shape[1])
-    return total.view(-1, *weight.shape[2:], weight.shape[1]).movedim(-1, 1)
+    return total.to(weight.dtype).view(-1, *weight.shape[2:], weight.shape[1]).movedim(-1, 1)

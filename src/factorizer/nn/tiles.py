@@ -6,7 +6,9 @@ stays in the processor's cache instead. In training only the input is kept; the 
 computes each tile's intermediates again, in cache, so that a block's memory is that of its input.
 
 The result is that of applying the function to the whole map at once, up to rounding. That is also what
-happens where tiles are no use: on a GPU, and when a model is compiled, exported or traced.
+happens where tiles are no use: on a GPU, under autocast, and when a model is compiled, exported or traced.
+
+Hooks on modules inside the function see parts instead of maps, and see them again in the backward pass.
 """
 
 from __future__ import annotations
@@ -18,15 +20,16 @@ from math import prod
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from factorizer.nn.matricize import Grid, merge_windows, split_windows
+from factorizer.nn.nmf import full_precision, widen
 
 TILE_ELEMENTS = 2**20  # 4 MiB of float32
 
 # glibc hands freed memory back to the system beyond twice the largest block it has seen freed (up to
 # 32 MiB), and getting it again costs ten times the work on a tile. Free one such block, untouched.
-torch.empty(2**23 - 2**12)
+torch.empty(2**25 - 2**14, dtype=torch.uint8, device="cpu")
 
 TileFunction = Callable[..., Tensor]
 Assign = Callable[[Tensor, Tensor], Tensor]
@@ -34,7 +37,10 @@ WRITE, ADD = Tensor.copy_, Tensor.add_  # the first tiling writes its tiles, the
 
 
 class Tile(Protocol):
-    """A part of a channels-last map (B, *spatial, C) that can be read and written."""
+    """A part of a channels-last map (B, *spatial, C) that can be read and written.
+
+    With several tilings a part that was read is scaled in place: such tiles must read copies.
+    """
 
     def read(self, x: Tensor) -> Tensor: ...
 
@@ -54,8 +60,8 @@ class Tiling(Protocol):
 def apply_tiled(fn: TileFunction, *maps: Tensor, tilings: Sequence[Tiling], params: Iterable[Tensor]) -> Tensor:
     """Apply `fn` to the parts of maps (B, C, *spatial) and average over the tilings.
 
-    `fn` takes a part (..., C) of each map and returns one of the same shape; `params` are the tensors it
-    uses that may need a gradient.
+    `fn` takes a part (..., C) of each map and returns one of the same shape but for C; `params` are the
+    tensors it uses that may need a gradient.
     """
     maps = tuple(x.movedim(1, -1) for x in maps)  # (B, *spatial, C)
     params = tuple(params)
@@ -82,15 +88,18 @@ def is_captured() -> bool:
 
 
 def forward_tiled(fn: TileFunction, maps: Sequence[Tensor], tilings: Sequence[Tiling]) -> Tensor:
-    y = torch.empty_like(maps[0])
+    shape = maps[0].shape
+    y: Tensor | None = None
     for index, tiling in enumerate(tilings):
-        for tile in tiling.tiles(y.shape):
-            part = shared(fn(*map(tile.read, maps)), len(tilings))
+        for tile in tiling.tiles(shape):
+            part = take_share(fn(*map(tile.read, maps)), len(tilings))
+            y = maps[0].new_empty(*shape[:-1], part.shape[-1]) if y is None else y
             tile.put(y, part, WRITE if index == 0 else ADD)
+    assert y is not None, "a map has at least one tile"
     return y
 
 
-def shared(part: Tensor, count: int) -> Tensor:
+def take_share(part: Tensor, count: int) -> Tensor:
     """One tiling's share of an average over `count`, in place."""
     return part.mul_(1 / count) if count > 1 else part
 
@@ -100,7 +109,7 @@ class _Tiled(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, fn: TileFunction, tilings: Sequence[Tiling], num_maps: int, *tensors: Tensor) -> Tensor:
-        ctx.fn, ctx.tilings, ctx.num_maps = fn, tilings, num_maps
+        ctx.fn, ctx.tilings, ctx.num_maps, ctx.settings = fn, tilings, num_maps, settings_of(fn)
         ctx.save_for_backward(*tensors)
         ctx.rng_state = torch.get_rng_state()  # for dropout in fn: the backward draws the same masks
         return forward_tiled(fn, tensors[:num_maps], tilings)
@@ -108,32 +117,43 @@ class _Tiled(torch.autograd.Function):
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
+        if settings_of(ctx.fn) != ctx.settings:
+            raise RuntimeError(
+                "a layer's settings (train or eval, rank, num_iters, solver, bypass) changed between the forward "
+                "and the backward pass; change them before the forward pass"
+            )
         maps, params = ctx.saved_tensors[: ctx.num_maps], ctx.saved_tensors[ctx.num_maps :]
         params_needed = ctx.needs_input_grad[3 + ctx.num_maps :]
         wanted = [p for p, needed in zip(params, params_needed, strict=True) if needed]
         grad_y = grad_y.contiguous()
         grad_maps = [torch.empty_like(x) for x in maps]
-        totals = [torch.zeros_like(p) for p in wanted]
-        with torch.random.fork_rng(devices=[]):
+        totals = [torch.zeros_like(widen(p)) for p in wanted]
+        with torch.random.fork_rng(devices=[]), full_precision(grad_y):
             torch.set_rng_state(ctx.rng_state)
             for index, tiling in enumerate(ctx.tilings):
-                for tile in tiling.tiles(grad_y.shape):
+                for tile in tiling.tiles(maps[0].shape):
                     with torch.enable_grad():
                         parts = [tile.read(x).requires_grad_() for x in maps]
                         out = ctx.fn(*parts)
-                    upstream = shared(tile.read(grad_y), len(ctx.tilings))
+                    upstream = take_share(tile.read(grad_y), len(ctx.tilings))
                     grads = torch.autograd.grad(out, [*parts, *wanted], upstream)
                     for grad_map, grad in zip(grad_maps, grads, strict=False):
                         tile.put(grad_map, grad, WRITE if index == 0 else ADD)
                     for total, grad in zip(totals, grads[len(maps) :], strict=True):
                         total += grad
-        left = iter(totals)
+        left = (total.to(p.dtype) for total, p in zip(totals, wanted, strict=True))
         return None, None, None, *grad_maps, *(next(left) if needed else None for needed in params_needed)
+
+
+def settings_of(fn: TileFunction) -> list[tuple[bool, str]] | None:
+    """What besides its parameters determines a module's method: the modes and settings of its parts."""
+    owner = getattr(fn, "__self__", None)
+    return [(m.training, m.extra_repr()) for m in owner.modules()] if isinstance(owner, nn.Module) else None
 
 
 @dataclass(frozen=True)
 class RowTile:
-    """Consecutive voxels, for functions of single voxels."""
+    """Consecutive voxels, for functions of single voxels; reads views."""
 
     rows: slice
 
@@ -161,13 +181,13 @@ class WindowTile:
             yield (slice(None), *box), (self.batch, *place)
 
     @property
-    def wraps(self) -> bool:
+    def crosses_edge(self) -> bool:
         return any(len(axis) > 1 for axis in self.segments)
 
     def read(self, x: Tensor) -> Tensor:
         """(B, *spatial, C) -> (windows, N, C), always a copy."""
         x = x.detach()
-        if self.wraps:
+        if self.crosses_edge:
             sizes = [axis[-1][0].stop for axis in self.segments]
             box = x.new_empty(len(range(*self.batch.indices(x.shape[0]))), *sizes, x.shape[-1])
             for inside, place in self.pieces():
@@ -182,7 +202,7 @@ class WindowTile:
         """(windows, N, C) into or onto (B, *spatial, C)."""
         counts = [axis[-1][0].stop // p for axis, p in zip(self.segments, self.window, strict=True)]
         part = part.view(-1, *counts, *self.window, part.shape[-1])
-        if self.wraps:
+        if self.crosses_edge:
             box = merge_windows(part)
             for inside, place in self.pieces():
                 assign(x[place], box[inside])
@@ -214,13 +234,13 @@ class Windows:
         ranges = [range(0, n, step) for n, step in zip(shape[:-1], steps, strict=True)]
         for starts in product(*ranges):
             batch, *segments = (
-                wrapped(start, min(start + step, n), s, n)
+                locate(start, min(start + step, n), s, n)
                 for start, step, s, n in zip(starts, steps, shift, shape[:-1], strict=True)
             )
             yield WindowTile(batch[0][1], tuple(segments), window)
 
 
-def wrapped(start: int, stop: int, shift: int, size: int) -> tuple[tuple[slice, slice], ...]:
+def locate(start: int, stop: int, shift: int, size: int) -> tuple[tuple[slice, slice], ...]:
     """Where voxels start..stop of a rolled axis come from: (slice of the box, slice of the map)."""
     first, length = (start - shift) % size, stop - start
     left = min(length, size - first)
