@@ -201,3 +201,14 @@ def test_a_compiled_block_agrees_with_eager_in_output_and_gradient() -> None:
     compiled = torch.compile(block, fullgraph=True)
     for got, expected in zip(gradients(compiled, x, upstream), gradients(block, x, upstream), strict=True):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_inference_leaves_the_input_of_a_block_as_it_was() -> None:
+    block, mlp = make_block(8, ShiftedWindowMatricize(8, 4)), ResidualMLP(8, 16)
+    x = torch.randn(1, 8, 8, 8, 8).contiguous(memory_format=torch.channels_last_3d)
+    before = x.clone()
+    expected = block(x), mlp(x)
+    with torch.no_grad():
+        assert torch.equal(block(x), expected[0])
+        assert torch.equal(mlp(x), expected[1])
+    assert torch.equal(x, before)

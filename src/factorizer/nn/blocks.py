@@ -89,6 +89,7 @@ class ResidualMLP(nn.Module):
 
     def __init__(self, channels: int, hidden: int, *, dropout: float = 0.0) -> None:
         super().__init__()
+        self.owns_input = False  # set by the block that makes the input: inference may then overwrite it
         self.norm = nn.LayerNorm(channels)
         self.mlp = nn.Sequential(
             nn.Linear(channels, hidden),
@@ -99,7 +100,8 @@ class ResidualMLP(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        return apply_tiled(self.on_voxels, x, tilings=[Rows()], params=self.parameters())
+        overwrite = self.owns_input and not torch.is_grad_enabled()
+        return apply_tiled(self.on_voxels, x, tilings=[Rows()], params=self.parameters(), overwrite=overwrite)
 
     def on_voxels(self, x: Tensor) -> Tensor:
         return self.mlp(self.norm(x)) + x
@@ -129,6 +131,8 @@ class FactorizerBlock(nn.Module):
         self.adapter = Adapter(in_channels, out_channels) if in_channels != out_channels else nn.Identity()
         self.mixer = mixer or nn.Identity()
         self.mlp = mlp or nn.Identity()
+        if mixer and mlp:
+            mlp.owns_input = True
 
     def forward(self, *maps: Tensor) -> Tensor:
         x = self.adapter(*maps)

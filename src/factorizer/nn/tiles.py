@@ -57,11 +57,18 @@ class Tiling(Protocol):
     def tiles(self, shape: Sequence[int]) -> Iterator[Tile]: ...
 
 
-def apply_tiled(fn: TileFunction, *maps: Tensor, tilings: Sequence[Tiling], params: Iterable[Tensor]) -> Tensor:
+def apply_tiled(
+    fn: TileFunction,
+    *maps: Tensor,
+    tilings: Sequence[Tiling],
+    params: Iterable[Tensor],
+    overwrite: bool = False,
+) -> Tensor:
     """Apply `fn` to the parts of maps (B, C, *spatial) and average over the tilings.
 
     `fn` takes a part (..., C) of each map and returns one of the same shape but for C; `params` are the
-    tensors it uses that may need a gradient.
+    tensors it uses that may need a gradient. `overwrite` allows the result to take the place of the map
+    where nothing else needs it: with one tiling, one width, and no gradients.
     """
     maps = tuple(x.movedim(1, -1) for x in maps)  # (B, *spatial, C)
     params = tuple(params)
@@ -73,7 +80,7 @@ def apply_tiled(fn: TileFunction, *maps: Tensor, tilings: Sequence[Tiling], para
         if torch.is_grad_enabled() and any(t.requires_grad for t in (*maps, *params)):
             y = _Tiled.apply(fn, tilings, len(maps), *maps, *params)
         else:
-            y = forward_tiled(fn, maps, tilings)
+            y = forward_tiled(fn, maps, tilings, out=maps[0] if overwrite else None)
     return y.movedim(-1, 1)
 
 
@@ -87,9 +94,10 @@ def is_captured() -> bool:
     return torch.compiler.is_compiling() or torch.jit.is_tracing()
 
 
-def forward_tiled(fn: TileFunction, maps: Sequence[Tensor], tilings: Sequence[Tiling]) -> Tensor:
-    shape = maps[0].shape
-    y: Tensor | None = None
+def forward_tiled(
+    fn: TileFunction, maps: Sequence[Tensor], tilings: Sequence[Tiling], *, out: Tensor | None = None
+) -> Tensor:
+    shape, y = maps[0].shape, out
     for index, tiling in enumerate(tilings):
         for tile in tiling.tiles(shape):
             part = take_share(fn(*map(tile.read, maps)), len(tilings))
