@@ -13,8 +13,6 @@ Hooks on modules inside the function see parts instead of maps, and see them aga
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -32,8 +30,6 @@ TILE_ELEMENTS = 2**20  # 4 MiB of float32
 # glibc hands freed memory back to the system beyond twice the largest block it has seen freed (up to
 # 32 MiB), and getting it again costs ten times the work on a tile. Free one such block, untouched.
 torch.empty(2**25 - 2**14, dtype=torch.uint8, device="cpu")
-
-PAGE, HUGE_MAP, MADV_HUGEPAGE = 4096, 2**25, 14
 
 TileFunction = Callable[..., Tensor]
 Assign = Callable[[Tensor, Tensor], Tensor]
@@ -105,22 +101,9 @@ def forward_tiled(
     for index, tiling in enumerate(tilings):
         for tile in tiling.tiles(shape):
             part = take_share(fn(*map(tile.read, maps)), len(tilings))
-            y = new_map(maps[0], part.shape[-1]) if y is None else y
+            y = maps[0].new_empty(*shape[:-1], part.shape[-1]) if y is None else y
             tile.put(y, part, WRITE if index == 0 else ADD)
     assert y is not None, "a map has at least one tile"
-    return y
-
-
-def new_map(like: Tensor, channels: int) -> Tensor:
-    """An empty map of the same voxels, on huge pages where Linux has them.
-
-    The system clears memory page by page on first use; for a large map that costs more than filling it.
-    """
-    y = like.new_empty(*like.shape[:-1], channels)
-    if sys.platform == "linux" and y.device.type == "cpu" and y.nbytes >= HUGE_MAP and type(y) is Tensor:
-        start = -(-y.data_ptr() // PAGE) * PAGE
-        length = (y.data_ptr() + y.nbytes - start) // PAGE * PAGE
-        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), MADV_HUGEPAGE)
     return y
 
 
@@ -151,7 +134,7 @@ class _Tiled(torch.autograd.Function):
         params_needed = ctx.needs_input_grad[3 + ctx.num_maps :]
         wanted = [p for p, needed in zip(params, params_needed, strict=True) if needed]
         grad_y = grad_y.contiguous()
-        grad_maps = [new_map(x, x.shape[-1]) for x in maps]
+        grad_maps = [torch.empty_like(x) for x in maps]
         totals = [torch.zeros_like(widen(p)) for p in wanted]
         with torch.random.fork_rng(devices=[]), full_precision(grad_y):
             torch.set_rng_state(ctx.rng_state)
