@@ -201,6 +201,7 @@ def test_a_misspelt_name_or_option_is_an_error_with_a_suggestion() -> None:
         ("swin-factorizer", {"solver": "als"}, "choose one of hals, mu"),
         ("swin-factorizer", {"window": (4, 4)}, "give one positive number, or 3"),
         ("swin-factorizer", {"spatial_size": (16, 16, 18)}, "axis D has 18 voxels"),
+        ("swin-factorizer", {"spatial_size": 16}, "spatial_size is 16; give one size per axis"),
     ],
 )
 def test_wrong_options_are_refused_at_construction(name: str, option: dict, message: str) -> None:

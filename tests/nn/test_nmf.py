@@ -199,6 +199,11 @@ def test_meaningless_settings_are_refused(change: dict, message: str) -> None:
         nmf(torch.ones(2, 2))
 
 
+def test_a_vector_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"x has shape \(5,\); NMF takes matrices"):
+        NMF()(torch.zeros(5))
+
+
 def test_initial_factors_follow_from_the_seed_in_the_checkpoint() -> None:
     x, nmf = random_matrices(8, 40), NMF(2, seed=7)
     other = NMF(2, seed=8)

@@ -51,6 +51,8 @@ def build_model(
     """
     if name not in SYSTEMS:
         raise ValueError(f"no system is named {name!r}{suggestion(name, SYSTEMS)}; choose one of {', '.join(SYSTEMS)}")
+    if isinstance(spatial_size, int):
+        raise ValueError(f"spatial_size is {spatial_size}; give one size per axis, such as {(spatial_size,) * 3}")
     system = SYSTEMS[name]
     module, function = system.builder.split(":")
     builder = getattr(import_module(module), function)

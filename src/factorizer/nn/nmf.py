@@ -174,6 +174,8 @@ class NMF(nn.Module):
         Half precision is factorized in float32, whose range the divisions need.
         """
         self.check()
+        if x.ndim < 2:
+            raise ValueError(f"x has shape {tuple(x.shape)}; NMF takes matrices (..., M, N)")
         with full_precision(x):
             x = widen(x)
             f, g = self.initial_factors(x.shape[-2], x.shape[-1], dtype=x.dtype)
