@@ -23,13 +23,12 @@ import torch
 from torch import Tensor, nn
 
 from factorizer.nn.matricize import Grid, merge_windows, split_windows
+from factorizer.nn.memory import keep_freed_memory
 from factorizer.nn.nmf import full_precision, widen
 
 TILE_ELEMENTS = 2**20  # 4 MiB of float32
 
-# glibc hands freed memory back to the system beyond twice the largest block it has seen freed (up to
-# 32 MiB), and getting it again costs ten times the work on a tile. Free one such block, untouched.
-torch.empty(2**25 - 2**14, dtype=torch.uint8, device="cpu")
+keep_freed_memory()
 
 TileFunction = Callable[..., Tensor]
 Assign = Callable[[Tensor, Tensor], Tensor]
