@@ -1,23 +1,17 @@
 """How fast and how lean the Swin Factorizer is, beside the textbook and four MONAI networks.
 
-Times are taken in one process, the systems one after the other in every round, and compared as ratios
-inside a round: the machine's mood then cancels. Memory is the peak of a fresh process minus what it held
-after its imports. `make bench` writes docs/results/speed.md and speed.json; `--sizes 64` takes minutes,
-128 about half an hour.
+Times and memory are taken as `factorizer profile --measure` takes them. `make bench` writes
+docs/results/speed.md and speed.json; `--sizes 64` takes minutes, 128 about half an hour.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import resource
 import statistics
 import subprocess
 import sys
-import time
 import warnings
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,7 +19,7 @@ from typing import Any
 import torch
 from rich.console import Console
 from rich.progress import Progress
-from torch import Tensor, nn
+from torch import nn
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
@@ -34,9 +28,9 @@ import textbook
 
 from factorizer import NMF, ShiftedWindowMatricize, WrappedNMF, build_model
 from factorizer.doctor import cpu_model
+from factorizer.profiling.measure import MODES, Seconds, Step, make_step, peak_mib, ratio, time_interleaved
 
 WINDOW = {64: 4, 128: 8}
-MODES = ("forward", "training")
 OURS = "Swin Factorizer"
 MONAI = ("DynUNet", "SegResNet", "UNETR", "SwinUNETR")
 SYSTEMS = (OURS, "textbook", *MONAI)
@@ -64,45 +58,9 @@ def make_network(name: str, size: int, window: int) -> nn.Module:
     return network
 
 
-def make_step(network: nn.Module, x: Tensor, mode: str) -> Callable[[], None]:
-    """One forward pass without gradients, or one forward and backward pass."""
-    if mode == "forward":
-
-        def step() -> None:
-            with torch.no_grad():
-                network.eval()(x)
-
-    else:
-
-        def step() -> None:
-            outputs = network.train()(x)
-            outputs = outputs if isinstance(outputs, list | tuple) else [outputs]
-            torch.autograd.backward(outputs, [y.detach() for y in outputs])  # that of half their squares
-            network.zero_grad()
-            x.grad = None
-
-    return step
-
-
-def time_interleaved(
-    steps: dict[str, Callable[[], None]], rounds: int, progress: Progress, title: str
-) -> dict[str, list[float]]:
-    """Seconds of every step in every round, after one round to warm up."""
-    seconds: dict[str, list[float]] = {name: [] for name in steps}
+def time_with_bar(steps: dict[str, Step], rounds: int, progress: Progress, title: str) -> Seconds:
     task = progress.add_task(title, total=(rounds + 1) * len(steps))
-    for index in range(rounds + 1):
-        for name, step in steps.items():
-            start = time.perf_counter()
-            step()
-            if index:
-                seconds[name].append(time.perf_counter() - start)
-            progress.advance(task)
-    return seconds
-
-
-def ratio(seconds: dict[str, list[float]], name: str, to: str) -> float:
-    """How many times the time of `to` the step `name` takes: the median over the rounds."""
-    return statistics.median(a / b for a, b in zip(seconds[name], seconds[to], strict=True))
+    return time_interleaved(steps, rounds, lambda: progress.advance(task))
 
 
 def time_layer(rounds: int, progress: Progress) -> dict[str, Any]:
@@ -119,7 +77,7 @@ def time_layer(rounds: int, progress: Progress) -> dict[str, Any]:
             name: make_step(layer, x.contiguous(memory_format=layout).requires_grad_(), mode)
             for name, (layer, layout) in layers.items()
         }
-        seconds = time_interleaved(steps, 3 * rounds, progress, f"wrapped NMF, {mode}")
+        seconds = time_with_bar(steps, 3 * rounds, progress, f"wrapped NMF, {mode}")
         result[mode] = {"seconds": seconds, "textbook_ratio": ratio(seconds, "textbook", OURS)}
     return result
 
@@ -134,7 +92,7 @@ def time_networks(size: int, rounds: int, progress: Progress) -> dict[str, Any]:
     }
     for mode in MODES:
         steps = {name: make_step(network, x, mode) for name, network in networks.items()}
-        seconds = time_interleaved(steps, rounds, progress, f"networks at {size}^3, {mode}")
+        seconds = time_with_bar(steps, rounds, progress, f"networks at {size}^3, {mode}")
         result[mode] = {"seconds": seconds, "ratio": {name: ratio(seconds, name, OURS) for name in SYSTEMS}}
     return result
 
@@ -148,19 +106,15 @@ def time_scaling(rounds: int, progress: Progress) -> dict[str, Any]:
             str(size): make_step(make_network(OURS, size, 8), torch.randn(1, 4, size, size, size), mode)
             for size in (64, 128)
         }
-        seconds = time_interleaved(steps, rounds, progress, f"scaling, {mode}")
+        seconds = time_with_bar(steps, rounds, progress, f"scaling, {mode}")
         result[mode] = {"seconds": seconds, "ratio": ratio(seconds, "128", "64")}
     return result
 
 
 def peak_memory(name: str, size: int, mode: str) -> float:
-    """MiB that one step takes in a fresh process beyond what its imports hold.
-
-    The other networks are measured with the system's own memory allocation, under which they take less.
-    """
+    """`peak_mib` in a fresh process."""
     command = [sys.executable, __file__, "--measure-memory", name, str(size), mode]
-    environment = os.environ if name == OURS else {**os.environ, "FACTORIZER_MALLOC": "system"}
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     return float(done.stdout.splitlines()[-1])
 
 
@@ -168,12 +122,8 @@ def measure_memory(name: str, size: int, mode: str) -> float:
     """What the fresh process does."""
     if name in MONAI:
         import monai.networks.nets  # noqa: F401
-    held = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    step = make_step(make_network(name, size, WINDOW[size]), torch.randn(1, 4, size, size, size), mode)
-    step()
-    status = Path("/proc/self/status").read_text().splitlines()
-    peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
-    return (peak - held) / 2**20
+    x = torch.randn(1, 4, size, size, size)
+    return peak_mib(lambda: make_step(make_network(name, size, WINDOW[size]), x, mode))
 
 
 def run(sizes: list[int], rounds: int) -> dict[str, Any]:
@@ -229,9 +179,8 @@ def report(results: dict[str, Any]) -> str:
         "",
         f"`make bench`, {results['date']}, on {results['machine']}. Times are medians over {results['rounds']} "
         "interleaved rounds (half as many at 128^3, three times as many for the layer); ratios are medians of the "
-        "ratios inside a round. Memory is the peak of a fresh process less what its imports hold, that of the other "
-        "networks with the system's own memory allocation (see nn/memory.py), under which they take less. Batch 1, 4 "
-        "to 3 channels, no dropout.",
+        "ratios inside a round. Memory is the peak of a fresh process less what its imports hold. Batch 1, 4 to 3 "
+        "channels, no dropout.",
         "",
         "| what | figure | floor | met |",
         "|---|---|---|---|",

@@ -14,6 +14,7 @@ SOURCE = Path(factorizer.__file__).parent
 ALLOWED = {
     "nn": {"nn"},
     "models": {"nn", "models"},
+    "profiling": {"nn", "models", "config", "profiling"},
 }
 
 

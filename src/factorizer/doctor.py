@@ -15,11 +15,14 @@ from typing import Any
 
 from factorizer import __version__
 
-# package -> what it is for; all but torch and numpy are optional
+# package -> what it is for; scikit-learn is optional
 PACKAGES = {
     "torch": "the models",
     "numpy": "arrays",
-    "monai": "the benchmark's reference networks",
+    "monai": "UNETR, Swin UNETR and nnFormer",
+    "einops": "the same",
+    "matplotlib": "figures",
+    "pydantic": "presets",
     "scikit-learn": "an independent NMF, for the tests",
 }
 

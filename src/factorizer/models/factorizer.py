@@ -73,7 +73,5 @@ def build_factorizer(
 def make_matricize(kind: str, head_dim: int, window: int | Sequence[int] | None) -> Matricize:
     """The matricization named `kind`, with the paper's window unless one is given."""
     if kind == "global":
-        if window is not None:
-            raise ValueError(f"window is {window}, but the global matricization has no windows; leave it out")
         return GlobalMatricize(head_dim)
     return {"local": LocalMatricize, "shifted": ShiftedWindowMatricize}[kind](head_dim, 8 if window is None else window)

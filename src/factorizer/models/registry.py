@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import nn
+
+
+MODELS = "factorizer.models"
 
 
 @dataclass(frozen=True)
@@ -23,19 +26,35 @@ class System:
 
 
 SYSTEMS = {
+    "nnunet": System(
+        "nnU-Net: the same U-shape with two convolutions a block", f"{MODELS}.nnunet:build_nnunet", {"residual": False}
+    ),
+    "res-unet": System("Res-U-Net: nnU-Net with residual blocks", f"{MODELS}.nnunet:build_nnunet", {"residual": True}),
+    "performer": System(
+        "Performer: the same U-shape with linear-time FAVOR+ attention", f"{MODELS}.performer:build_performer"
+    ),
+    "transbts": System(
+        "TransBTS: convolutions, and a transformer at an eighth of the resolution", f"{MODELS}.transbts:build_transbts"
+    ),
+    "unetr": System("UNETR (MONAI): a vision transformer with a convolutional decoder", f"{MODELS}.unetr:build_unetr"),
+    "swin-unetr": System(
+        "Swin UNETR (MONAI): a Swin transformer with a convolutional decoder",
+        f"{MODELS}.swin_unetr:build_swin_unetr",
+    ),
+    "nnformer": System("nnFormer: window attention in encoder and decoder", f"{MODELS}.nnformer:build_nnformer"),
     "global-factorizer": System(
         "Factorizer on the whole map: global context, no locality",
-        "factorizer.models.factorizer:build_factorizer",
-        {"matricize": "global"},
+        f"{MODELS}.factorizer:build_factorizer",
+        {"matricize": "global", "window": None},
     ),
     "local-factorizer": System(
         "Factorizer in a grid of windows: local context",
-        "factorizer.models.factorizer:build_factorizer",
+        f"{MODELS}.factorizer:build_factorizer",
         {"matricize": "local"},
     ),
     "swin-factorizer": System(
         "Factorizer in windows and half-shifted windows: the paper's best",
-        "factorizer.models.factorizer:build_factorizer",
+        f"{MODELS}.factorizer:build_factorizer",
         {"matricize": "shifted"},
     ),
 }
@@ -49,22 +68,34 @@ def build_model(
     The model maps images (B, in_channels, *spatial) to logits (B, out_channels, *spatial). `options` are
     keywords of the system's builder (`factorizer models` lists the systems); an unknown one is an error.
     """
-    if name not in SYSTEMS:
-        raise ValueError(f"no system is named {name!r}{suggestion(name, SYSTEMS)}; choose one of {', '.join(SYSTEMS)}")
+    check_name(name)
     if isinstance(spatial_size, int):
         raise ValueError(f"spatial_size is {spatial_size}; give one size per axis, such as {(spatial_size,) * 3}")
-    system = SYSTEMS[name]
-    module, function = system.builder.split(":")
-    builder = getattr(import_module(module), function)
-    known = [p for p in inspect.signature(builder).parameters if p not in system.fixed]
+    system, known = SYSTEMS[name], options_of(name)
     for option in options:
         if option not in known:
             raise TypeError(
                 f"{name} has no option {option!r}{suggestion(option, known)}; its options are {', '.join(known)}"
             )
-    return builder(
+    return builder_of(name)(
         **system.fixed, in_channels=in_channels, out_channels=out_channels, spatial_size=tuple(spatial_size), **options
     )
+
+
+def check_name(name: str) -> None:
+    if name not in SYSTEMS:
+        raise ValueError(f"no system is named {name!r}{suggestion(name, SYSTEMS)}; choose one of {', '.join(SYSTEMS)}")
+
+
+def builder_of(name: str) -> Callable[..., nn.Module]:
+    module, function = SYSTEMS[name].builder.split(":")
+    return getattr(import_module(module), function)
+
+
+def options_of(name: str) -> list[str]:
+    """The keywords that a system's builder takes beside those of every `build_model`."""
+    taken = {*SYSTEMS[name].fixed, "in_channels", "out_channels", "spatial_size"}
+    return [option for option in inspect.signature(builder_of(name)).parameters if option not in taken]
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

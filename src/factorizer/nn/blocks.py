@@ -122,10 +122,13 @@ class Adapter(nn.Module):
 
 
 class FactorizerBlock(nn.Module):
-    """Eq. 4, after an adapter where the width changes; None leaves a sub-block out."""
+    """Eq. 4, after an adapter where the width changes; None leaves a sub-block out.
+
+    The mixer is the residual NMF, or what takes its place; its result must be a new map.
+    """
 
     def __init__(
-        self, in_channels: int, out_channels: int, *, mixer: ResidualNMF | None, mlp: ResidualMLP | None
+        self, in_channels: int, out_channels: int, *, mixer: nn.Module | None, mlp: ResidualMLP | None
     ) -> None:
         super().__init__()
         self.adapter = Adapter(in_channels, out_channels) if in_channels != out_channels else nn.Identity()

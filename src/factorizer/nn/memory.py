@@ -1,28 +1,70 @@
-"""Let the C library use freed memory again instead of handing it back to the system.
+"""Let feature maps use memory again that earlier ones freed, instead of getting it from the system each time.
 
-A large block that glibc has just got from the system costs ten times as much to fill as one it already
-holds, because every page of it is set up on first touch. By default it gets every block beyond 32 MiB
-anew and gives it back at once, and a feature map of 128^3 voxels is 256 MiB: keeping them makes a
-training step of that size a third faster, for about a tenth more memory at its peak.
-
-This holds for the whole process and happens when a network's layers are imported. FACTORIZER_MALLOC=system
-in the environment leaves the allocator alone, as do glibc's own MALLOC_ variables.
+Memory fresh from the system costs several times as much to fill as memory that was in use before, because every
+page of it is set up on first touch. The C library gets each block beyond 32 MiB anew and gives it back at once, and
+a feature map of 128^3 voxels is 256 MiB: a quarter of a training step went there.
 """
 
 from __future__ import annotations
 
-import ctypes
-import os
-import platform
+import weakref
+from collections import defaultdict, deque
+from collections.abc import Sequence
+from math import prod
 
-M_TRIM_THRESHOLD, M_MMAP_MAX = -1, -4  # glibc's malloc.h
-KEPT_BYTES = 2**31 - 1  # of free memory at the top of the heap; the largest number mallopt takes
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+SMALLEST = 2**25  # bytes from which the C library gets a block anew each time
+KEPT = 2**31  # bytes of free blocks that are kept at most
+
+# glibc only keeps a freed block of up to 32 MiB once it has seen one that large freed; free one, untouched.
+torch.empty(SMALLEST - 2**14, dtype=torch.uint8, device="cpu")
 
 
-def keep_freed_memory() -> bool:
-    """Make malloc keep up to 2 GiB of free memory; False where that is not wanted or not possible."""
-    own_settings = any(name.startswith("MALLOC_") for name in os.environ)
-    if own_settings or os.environ.get("FACTORIZER_MALLOC") == "system" or platform.libc_ver()[0] != "glibc":
-        return False
-    mallopt = ctypes.CDLL(None).mallopt
-    return bool(mallopt(M_MMAP_MAX, 0) and mallopt(M_TRIM_THRESHOLD, KEPT_BYTES))
+class BlockPool:
+    """Large blocks of memory that come back when the last tensor on them is gone, to be used again.
+
+    Blocks may come back at any moment, in any thread, even inside `take`: there is no lock to wait for, only
+    operations on deques, which are atomic.
+    """
+
+    def __init__(self, kept_bytes: int = KEPT) -> None:
+        self.kept_bytes = kept_bytes
+        self.free: defaultdict[int, deque[NDArray[np.uint8]]] = defaultdict(deque)  # by size
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A tensor on the CPU to be filled."""
+        size = prod(shape) * dtype.itemsize
+        if size < SMALLEST:
+            return torch.empty(*shape, dtype=dtype, device="cpu")
+        block = self.take(size)
+        handle = block[:]  # an object of its own, that lives as long as tensors on it do
+        weakref.finalize(handle, self.give_back, block).atexit = False
+        return torch.from_numpy(handle).view(dtype).view(*shape)
+
+    def take(self, size: int) -> NDArray[np.uint8]:
+        try:
+            return self.free[size].pop()
+        except IndexError:
+            return torch.empty(size, dtype=torch.uint8, device="cpu").numpy()
+
+    def give_back(self, block: NDArray[np.uint8]) -> None:
+        self.free[block.nbytes].append(block)
+        for size in sorted(self.free, key=lambda other: other == block.nbytes):  # this size last
+            while self.held_bytes > self.kept_bytes and self.free[size]:
+                self.free[size].popleft()
+
+    @property
+    def held_bytes(self) -> int:
+        return sum(size * len(blocks) for size, blocks in list(self.free.items()))
+
+
+POOL = BlockPool()
+
+
+def new_map(like: Tensor, channels: int) -> Tensor:
+    """A channels-last map (B, *spatial, channels) on the CPU, to be filled."""
+    return POOL.empty((*like.shape[:-1], channels), like.dtype)

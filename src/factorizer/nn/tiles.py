@@ -23,12 +23,10 @@ import torch
 from torch import Tensor, nn
 
 from factorizer.nn.matricize import Grid, merge_windows, split_windows
-from factorizer.nn.memory import keep_freed_memory
+from factorizer.nn.memory import new_map
 from factorizer.nn.nmf import full_precision, widen
 
 TILE_ELEMENTS = 2**20  # 4 MiB of float32
-
-keep_freed_memory()
 
 TileFunction = Callable[..., Tensor]
 Assign = Callable[[Tensor, Tensor], Tensor]
@@ -100,7 +98,7 @@ def forward_tiled(
     for index, tiling in enumerate(tilings):
         for tile in tiling.tiles(shape):
             part = take_share(fn(*map(tile.read, maps)), len(tilings))
-            y = maps[0].new_empty(*shape[:-1], part.shape[-1]) if y is None else y
+            y = new_map(maps[0], part.shape[-1]) if y is None else y
             tile.put(y, part, WRITE if index == 0 else ADD)
     assert y is not None, "a map has at least one tile"
     return y
@@ -133,7 +131,7 @@ class _Tiled(torch.autograd.Function):
         params_needed = ctx.needs_input_grad[3 + ctx.num_maps :]
         wanted = [p for p, needed in zip(params, params_needed, strict=True) if needed]
         grad_y = grad_y.contiguous()
-        grad_maps = [torch.empty_like(x) for x in maps]
+        grad_maps = [new_map(x, x.shape[-1]) for x in maps]
         totals = [torch.zeros_like(widen(p)) for p in wanted]
         with torch.random.fork_rng(devices=[]), full_precision(grad_y):
             torch.set_rng_state(ctx.rng_state)

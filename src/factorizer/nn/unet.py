@@ -94,14 +94,10 @@ class UNet(nn.Module):
         return logits if supervised else logits[0]
 
     def add_position(self, x: Tensor) -> Tensor:
-        """Add the position embedding, resampled when the map has another size than at construction."""
+        """Add the position embedding, resized when the map has another size than at construction."""
         if self.position is None:
             return x
-        position: Tensor = self.position
-        if position.shape[2:] != x.shape[2:]:
-            mode = {2: "bilinear", 3: "trilinear"}[x.ndim - 2]
-            position = F.interpolate(position, x.shape[2:], mode=mode, align_corners=False)
-        return self.dropout(x + position)
+        return self.dropout(x + resize_position(self.position, x.shape[2:]))
 
     def check_input(self, x: Tensor) -> None:
         dims = len(self.total_stride)
@@ -128,6 +124,14 @@ class Stage(nn.ModuleList):
         for block in self:
             maps = (block(*maps),)
         return maps[0]
+
+
+def resize_position(position: Tensor, size: Sequence[int]) -> Tensor:
+    """A position embedding (1, C, *spatial), interpolated linearly where the map has another size."""
+    if position.shape[2:] == size:
+        return position
+    mode = {2: "bilinear", 3: "trilinear"}[position.ndim - 2]
+    return F.interpolate(position, size, mode=mode, align_corners=False)
 
 
 def per_level(strides: int | Sequence[int | Sequence[int]], levels: int, dims: int) -> list[tuple[int, ...]]:

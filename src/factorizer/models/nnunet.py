@@ -1,0 +1,81 @@
+"""nnU-Net and Res-U-Net: the shared U-shape with blocks of two convolutions (Sec. 4.2, baselines).
+
+F. Isensee et al., "nnU-Net: a self-configuring method for deep learning-based biomedical image
+segmentation", Nature Methods 18 (2021) 203-211; the residual form after K. He et al., "Deep residual
+learning for image recognition", CVPR 2016.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from factorizer.nn.resample import CONV
+from factorizer.nn.unet import UNet
+
+
+class ConvBlock(nn.Module):
+    """Twice: convolution 3, GroupNorm, LeakyReLU. Several maps are taken together."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, dims: int, groups: int) -> None:
+        super().__init__()
+        if out_channels % groups:
+            raise ValueError(f"{out_channels} channels cannot be normalized in {groups} groups; use a multiple")
+        self.conv1 = CONV[dims](in_channels, out_channels, 3, padding=1)
+        self.norm1 = nn.GroupNorm(groups, out_channels)
+        self.conv2 = CONV[dims](out_channels, out_channels, 3, padding=1)
+        self.norm2 = nn.GroupNorm(groups, out_channels)
+
+    def forward(self, *maps: Tensor) -> Tensor:
+        return F.leaky_relu(self.convolve(torch.cat(maps, 1)))
+
+    def convolve(self, x: Tensor) -> Tensor:
+        """Everything but the last activation."""
+        return self.norm2(self.conv2(F.leaky_relu(self.norm1(self.conv1(x)))))
+
+
+class ResidualConvBlock(ConvBlock):
+    """The same, with the input added before the last activation, projected where the width changes."""
+
+    def __init__(self, in_channels: int, out_channels: int, *, dims: int, groups: int) -> None:
+        super().__init__(in_channels, out_channels, dims=dims, groups=groups)
+        same = in_channels == out_channels
+        self.shortcut = nn.Identity() if same else CONV[dims](in_channels, out_channels, 1, bias=False)
+
+    def forward(self, *maps: Tensor) -> Tensor:
+        x = torch.cat(maps, 1)
+        return F.leaky_relu(self.convolve(x) + self.shortcut(x))
+
+
+def build_nnunet(
+    *,
+    residual: bool,
+    in_channels: int,
+    out_channels: int,
+    spatial_size: Sequence[int],
+    widths: Sequence[int] = (32, 64, 128, 256, 512),
+    depths: Sequence[int] | None = None,
+    strides: int | Sequence[int | Sequence[int]] = 2,
+    groups: int = 8,
+    deep_supervision: bool = True,
+) -> UNet:
+    """Build nnU-Net, or Res-U-Net with `residual`; the defaults are the paper's. `groups` is GroupNorm's."""
+    block = ResidualConvBlock if residual else ConvBlock
+
+    def make_block(in_width: int, width: int, size: tuple[int, ...]) -> ConvBlock:
+        return block(in_width, width, dims=len(size), groups=groups)
+
+    return UNet(
+        in_channels=in_channels,
+        out_channels=out_channels,
+        spatial_size=spatial_size,
+        make_block=make_block,
+        widths=widths,
+        depths=depths,
+        strides=strides,
+        deep_supervision=deep_supervision,
+        position_embedding=False,
+    )

@@ -1,0 +1,138 @@
+"""The cost table: parameters and FLOPs of every system beside the paper's, and what they take here."""
+
+from __future__ import annotations
+
+import csv
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from factorizer.config import Preset, model_options
+from factorizer.models.registry import build_model, options_of
+
+
+@dataclass(frozen=True)
+class Row:
+    """One system; what was not asked for, or does not exist, is None."""
+
+    model: str
+    params: int
+    gflops: float
+    gmacs: float
+    paper_params_m: float | None = None
+    paper_gflops: float | None = None
+    forward_s: float | None = None
+    training_s: float | None = None
+    forward_mib: float | None = None
+    training_mib: float | None = None
+    dice: float | None = None
+    note: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def build_options(preset: Preset, name: str) -> dict[str, Any]:
+    """Everything `build_model` needs to build a system as the preset says."""
+    return {
+        "in_channels": preset.in_channels,
+        "out_channels": preset.out_channels,
+        "spatial_size": preset.data.patch_size,
+        **model_options(preset.model, options_of(name)),
+    }
+
+
+def count_rows(preset: Preset, preset_name: str, names: Sequence[str], advance: Callable[[], object]) -> list[Row]:
+    """Count every system; nothing is computed."""
+    from factorizer.profiling.count import build_without_storage, count_cost
+
+    paper, rows = paper_figures(preset_name), []
+    for name in names:
+        options = build_options(preset, name)
+        model = build_without_storage(partial(build_model, name, **options))
+        cost = count_cost(model, (preset.in_channels, *preset.data.patch_size))
+        params_m, gflops = paper.get(name, (None, None))
+        rows.append(Row(name, cost.params, cost.flops / 1e9, cost.macs / 1e9, params_m, gflops))
+        advance()
+    return rows
+
+
+def paper_figures(preset_name: str) -> dict[str, tuple[float, float]]:
+    """Parameters in millions and GFLOPs of the systems as the paper prints them, for its two data sets."""
+    text = (resources.files("factorizer") / "profiling" / "paper.csv").read_text()
+    lines = csv.DictReader(text.splitlines())
+    return {x["model"]: (float(x["params_m"]), float(x["gflops"])) for x in lines if x["preset"] == preset_name}
+
+
+def measure_rows(rows: Sequence[Row], preset: Preset, rounds: int, advance: Callable[[], object]) -> list[Row]:
+    """Add time and memory; `advance` is called after each of the `measure_count(rows, rounds)` measurements.
+
+    A system whose training needs more memory than there is is not timed, and its note says so.
+    """
+    from factorizer.profiling import measure
+
+    options = {row.model: build_options(preset, row.model) for row in rows}
+    measured = []
+    for row in rows:
+        peaks = []
+        for mode in measure.MODES:
+            peaks.append(measure.peak_mib_of_system(row.model, options[row.model], mode))
+            advance()
+        measured.append(replace(row, forward_mib=peaks[0], training_mib=peaks[1]))
+    room = measure.available_mib()
+    fits = [row.model for row in measured if row.training_mib is not None and row.training_mib < 0.9 * room]
+    networks = {name: build_model(name, **options[name]) for name in fits}
+    seconds = {}
+    for mode in measure.MODES:
+        steps = {
+            name: measure.make_step(network, measure.make_input(options[name]), mode)
+            for name, network in networks.items()
+        }
+        timed = measure.time_interleaved(steps, rounds, advance)
+        seconds[mode] = {name: statistics.median(values) for name, values in timed.items()}
+    return [
+        replace(row, forward_s=seconds["forward"][row.model], training_s=seconds["training"][row.model])
+        if row.model in fits
+        else replace(row, note=f"not timed: does not fit in the {room / 1024:.1f} GiB free")
+        for row in measured
+    ]
+
+
+def measure_count(rows: Sequence[Any], rounds: int) -> int:
+    """How many measurements `measure_rows` makes: per mode, one of memory and one a round and warm-up."""
+    return 2 * len(rows) * (rounds + 2)
+
+
+def add_scores(rows: Sequence[Row], scores: dict[str, Path]) -> list[Row]:
+    """Add the mean Dice of the systems whose scores are given."""
+    dice = {name: mean_dice(path) for name, path in scores.items()}
+    return [replace(row, dice=dice.get(row.model)) for row in rows]
+
+
+def mean_dice(path: Path) -> float:
+    """The mean over cases of a case's mean over regions, from a scores.csv or all of a run's."""
+    files = [path] if path.is_file() else sorted(path.rglob("scores.csv"))
+    if not files:
+        raise ValueError(f"there is no scores.csv in {path}; give such a file, or a run's folder")
+    cases: dict[str, list[float]] = defaultdict(list)
+    for file in files:
+        for case, value in read_dice(file):
+            cases[case].append(value)
+    return statistics.fmean(statistics.fmean(values) for values in cases.values())
+
+
+def read_dice(file: Path) -> Iterable[tuple[str, float]]:
+    """The rows of metric dice: case and value."""
+    lines = csv.DictReader(file.read_text().splitlines())
+    missing = {"case", "region", "metric", "value"} - set(lines.fieldnames or ())
+    if missing:
+        raise ValueError(f"{file} has no column {', '.join(sorted(missing))}; it must have case, region, metric, value")
+    found = [(line["case"], float(line["value"])) for line in lines if line["metric"] == "dice"]
+    if not found:
+        raise ValueError(f"{file} has no row whose metric is dice")
+    return found

@@ -1,0 +1,83 @@
+"""Measurements: of time in turn, of memory in fresh processes, and what happens where there is not enough."""
+
+from __future__ import annotations
+
+import subprocess
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from factorizer.config import load_preset
+from factorizer.profiling import measure
+from factorizer.profiling.table import count_rows, measure_count, measure_rows
+
+SMALL = {"in_channels": 1, "out_channels": 1, "spatial_size": (32, 32, 32), "widths": (8, 16)}
+
+
+def test_steps_are_timed_in_turn_after_a_warm_up() -> None:
+    order: list[str] = []
+    steps = {name: lambda name=name: order.append(name) for name in "ab"}
+    advanced: list[int] = []
+    seconds = measure.time_interleaved(steps, 2, lambda: advanced.append(1))
+    assert order == ["a", "b"] * 3
+    assert len(advanced) == 6
+    assert [len(values) for values in seconds.values()] == [2, 2]
+
+
+def test_a_ratio_is_the_median_of_the_rounds() -> None:
+    assert measure.ratio({"a": [2.0, 9.0, 3.0], "b": [1.0, 3.0, 2.0]}, "a", "b") == 2.0
+
+
+def test_a_forward_step_evaluates_and_a_training_step_reaches_the_parameters() -> None:
+    layer, modes, grads = nn.Linear(2, 2), [], []
+    layer.register_forward_hook(lambda m, *_: modes.append((m.training, torch.is_grad_enabled())))
+    layer.weight.register_hook(lambda grad: grads.append(grad))
+    for mode in measure.MODES:
+        measure.make_step(layer, torch.ones(1, 2), mode)()
+    assert modes == [(False, False), (True, True)]
+    assert len(grads) == 1
+    assert grads[0].any()
+
+
+def test_memory_is_that_of_the_network_and_grows_with_training() -> None:
+    forward, training = (measure.peak_mib_of_system("nnunet", SMALL, mode) for mode in measure.MODES)
+    assert forward is not None
+    assert training is not None
+    assert 1 < forward < training < 1000
+
+
+def test_a_killed_measurement_is_out_of_memory_and_another_failure_is_an_error(monkeypatch) -> None:
+    def fake(returncode: int, stderr: str):
+        done = SimpleNamespace(returncode=returncode, stderr=stderr, stdout="")
+        return lambda *_, **__: done
+
+    monkeypatch.setattr(subprocess, "run", fake(-9, ""))
+    assert measure.peak_mib_of_system("nnunet", SMALL, "training") is None
+    monkeypatch.setattr(subprocess, "run", fake(1, "DefaultCPUAllocator: can't allocate memory"))
+    assert measure.peak_mib_of_system("nnunet", SMALL, "training") is None
+    monkeypatch.setattr(subprocess, "run", fake(1, "TypeError: x"))
+    with pytest.raises(RuntimeError, match="TypeError: x"):
+        measure.peak_mib_of_system("nnunet", SMALL, "training")
+
+
+def test_a_system_that_does_not_fit_is_not_timed_and_says_so(monkeypatch) -> None:
+    preset = load_preset("isles22")
+    small = preset.model_copy(
+        update={
+            "data": preset.data.model_copy(update={"patch_size": (16, 16, 16)}),
+            "model": preset.model.model_copy(update={"widths": (8, 16)}),
+        }
+    )
+    monkeypatch.setattr(measure, "peak_mib_of_system", lambda name, *_: 1.0 if name == "nnunet" else None)
+    rows = count_rows(small, "isles22", ["nnunet", "res-unet"], lambda: None)
+    advanced: list[int] = []
+    fits, does_not = measure_rows(rows, small, 1, lambda: advanced.append(1))
+    assert fits.forward_s is not None
+    assert fits.training_s is not None
+    assert fits.training_s > 0
+    assert not fits.note
+    assert does_not.training_s is None
+    assert "does not fit" in does_not.note
+    assert len(advanced) == measure_count(rows, 1) - 4  # two timed rounds of two modes left out

@@ -1,0 +1,165 @@
+"""Presets: typed, whole, and clear about what is wrong with them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from factorizer.config import (
+    Preset,
+    PresetError,
+    Section,
+    load_preset,
+    model_options,
+    parse_preset,
+    preset_names,
+    to_yaml,
+)
+from factorizer.models.registry import SYSTEMS, options_of
+
+MINIMAL = "title: t\ndata: {channels: [T1], labels: {a: 1}, regions: {A: [a]}, patch_size: [32, 32, 32]}\n"
+
+
+def with_change(text: str) -> str:
+    """The minimal preset, changed by YAML of the same shape."""
+    values, change = yaml.safe_load(MINIMAL), yaml.safe_load(text)
+    for section, fields in change.items():
+        values[section] = values.get(section, {}) | fields if isinstance(fields, dict) else fields
+    return yaml.safe_dump(values)
+
+
+def sections(section: type[Section]) -> list[type[Section]]:
+    found = [section]
+    for field in section.model_fields.values():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            found += sections(field.annotation)
+    return found
+
+
+def test_every_preset_loads_and_survives_being_shown() -> None:
+    assert {"brats", "isles22"} <= set(preset_names())
+    for name in preset_names():
+        preset = load_preset(name)
+        assert parse_preset(to_yaml(preset), name) == preset
+        assert preset.title
+        assert preset.source
+
+
+def test_every_field_is_documented_and_shown_with_its_text() -> None:
+    text = to_yaml(load_preset("brats"))
+    for section in sections(Preset):
+        for name, field in section.model_fields.items():
+            assert field.description, name
+            assert any(line.strip().startswith(f"{name}:") and field.description in line for line in text.splitlines())
+
+
+def test_the_papers_setup() -> None:
+    """Sec. 4.2 and appendix A."""
+    brats, isles = load_preset("brats"), load_preset("isles22")
+    assert brats.data.channels == ("FLAIR", "T1", "T1Gd", "T2")
+    assert list(brats.data.regions) == ["ET", "TC", "WT"]
+    assert (brats.data.patch_size, isles.data.patch_size) == ((128,) * 3, (64,) * 3)
+    assert isles.data.spacing_mm == (2.0, 2.0, 2.0)
+    assert isles.data.channels == ("DWI", "ADC")
+    assert [(p.model.window, p.model.head_dim, p.model.mlp_ratio) for p in (brats, isles)] == [(8, 8, 2), (4, 4, 4)]
+    for preset in (brats, isles):
+        model, training, inference = preset.model, preset.training, preset.inference
+        assert (model.name, model.rank, model.num_iters, model.solver) == ("swin-factorizer", 1, 5, "hals")
+        assert model.widths == (32, 64, 128, 256, 512)
+        assert (training.max_steps, training.batch_size, training.warmup_steps) == (100_000, 2, 2_000)
+        assert (training.learning_rate, training.weight_decay, training.dice_epsilon) == (1e-4, 1e-2, 1e-5)
+        assert training.deep_supervision_weights == (1, 0.5, 0.25)
+        assert training.gradient_clip is None
+        assert training.folds == 5
+        assert preset.data.foreground_fraction == 0
+        assert (inference.overlap, inference.blending, inference.threshold) == (0.5, "constant", 0.5)
+        changes = preset.data.augmentation.model_dump()
+        assert list(changes) == [
+            "affine",
+            "flip",
+            "gaussian_noise",
+            "gaussian_smoothing",
+            "scale_intensity",
+            "shift_intensity",
+            "adjust_contrast",
+        ]
+        assert [change.pop("probability") for change in changes.values()] == [0.15, 0.5, 0.15, 0.15, 0.15, 0.15, 0.15]
+        assert changes == {
+            "affine": {"rotation_degrees": (-30, 30), "scale": (0.7, 1.3)},
+            "flip": {},
+            "gaussian_noise": {"variance": (0, 0.1)},
+            "gaussian_smoothing": {"sigma_voxels": (0.5, 1.5)},
+            "scale_intensity": {"factor": (0.7, 1.3)},
+            "shift_intensity": {"offset": (-0.1, 0.1)},
+            "adjust_contrast": {"gamma": (0.7, 1.5)},
+        }
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("training: {max_stps: 3}", r"training\.max_stps: there is no such field; did you mean 'max_steps'"),
+        ("dataa: {}", r"dataa: there is no such field; did you mean 'data'"),
+        ("data: {augmentation: {affine: {scal: 1}}}", r"data\.augmentation\.affine\.scal: .* did you mean 'scale'"),
+        ("data: {regions: {A: [b]}}", "region A names b; it must list some of the labels a"),
+        ("data: {regions: {A: []}}", "region A is empty"),
+        ("data: {labels: {a: 0}}", r"labels have the values \[0\]"),
+        ("data: {spacing_mm: [1, 1]}", "spacing_mm has 2 numbers, patch_size 3"),
+        ("data: {patch_size: [32]}", r"data\.patch_size: .*at least 2 items"),
+        ("data: {augmentation: {affine: {scale: [2, 1]}}}", "give the lower end first"),
+        ("data: {augmentation: {flip: {probability: 1.5}}}", r"data\.augmentation\.flip\.probability: .*(got 1\.5)"),
+        ("training: {batch_size: 0}", r"training\.batch_size: .*greater than 0"),
+        ("training: {learning_rate: fast}", r"training\.learning_rate: .*number.*got 'fast'"),
+        ("model: {name: swin-factoriser}", "did you mean 'swin-factorizer'"),
+        ("model: {solver: als}", r"model\.solver: .*'hals' or 'mu'"),
+        ("title: null", "title"),
+    ],
+)
+def test_what_is_wrong_is_said(change: str, message: str) -> None:
+    with pytest.raises(PresetError, match=message):
+        parse_preset(with_change(change), "mine.yaml")
+
+
+@pytest.mark.parametrize("text", ["", "just words", "a: [1", "- 1"])
+def test_a_file_that_is_no_preset_is_refused(text: str) -> None:
+    with pytest.raises(PresetError, match=r"mine\.yaml"):
+        parse_preset(text, "mine.yaml")
+
+
+def test_presets_are_found_by_name_and_by_path(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(MINIMAL)
+    assert load_preset(file).training.max_steps == 100_000
+    assert load_preset(str(file)).data.channels == ("T1",)
+    with pytest.raises(PresetError, match="did you mean 'brats'"):
+        load_preset("brat")
+    with pytest.raises(PresetError, match="there is no preset file"):
+        load_preset(tmp_path / "other.yaml")
+
+
+def test_a_preset_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        load_preset("brats").training.max_steps = 3
+
+
+def test_each_system_gets_the_fields_it_has() -> None:
+    model = load_preset("isles22").model
+    chosen = {name: model_options(model, options_of(name)) for name in SYSTEMS}
+    assert chosen["swin-factorizer"]["window"] == 4
+    assert "window" not in chosen["global-factorizer"]
+    assert set(chosen["nnunet"]) == {"widths", "depths", "strides", "deep_supervision"}
+    assert chosen["performer"]["head_dim"] == 4
+    assert chosen["unetr"] == chosen["swin-unetr"] == chosen["transbts"] == {}
+    extra = model.model_copy(update={"extra": {"feature_size": 12}})
+    assert model_options(extra, options_of("unetr")) == {"feature_size": 12}
+
+
+def test_the_schema_needs_no_torch() -> None:
+    code = "import factorizer.config, sys; factorizer.config.load_preset('brats'); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
