@@ -66,6 +66,7 @@ def test_presets_are_listed_and_shown() -> None:
     assert "learning_rate: 0.0001  # peak learning rate" in runner.invoke(app, ["presets", "show", "brats"]).output
     shown = json.loads(runner.invoke(app, ["presets", "show", "isles22", "--json"]).output)
     assert shown["data"]["spacing_mm"] == [2.0, 2.0, 2.0]
+    assert runner.invoke(app, ["presets", "--json", "show", "brats"]).exit_code == 2  # it would be ignored
     wrong = runner.invoke(app, ["presets", "show", "brat"])
     assert wrong.exit_code == 2
     assert "did you mean 'brats'" in wrong.stderr
@@ -117,6 +118,8 @@ def test_profile_measures_in_one_run(tmp_path: Path) -> None:
         (["--preset", "brats", "--scores", "nnunet"], "give NAME=PATH"),
         (["--preset", "brats", "--scores", "nnunet=nowhere.csv"], "PATH an existing"),
         (["--preset", "brats", "--figure", "cost.bmp"], "its name must end in .png"),
+        (["--preset", "brats", "--rounds", "2"], "--rounds is for --measure"),
+        (["--preset", "brats", "--scores", "nnunet=src"], "there is no scores.csv in"),
     ],
 )
 def test_profile_says_what_is_wrong_before_it_works(arguments: list[str], message: str) -> None:

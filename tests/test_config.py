@@ -109,6 +109,13 @@ def test_the_papers_setup() -> None:
         ("data: {regions: {A: [b]}}", "region A names b; it must list some of the labels a"),
         ("data: {regions: {A: []}}", "region A is empty"),
         ("data: {labels: {a: 0}}", r"labels have the values \[0\]"),
+        ("data: {labels: {a: 300}}", r"labels have the values \[300\]; give each its own value from 1 to 255"),
+        ("data: {channels: [T1, T1]}", "channels are T1, T1; name each once"),
+        ("data: {spacing_mm: [.inf, 1, 1]}", r"data\.spacing_mm\.0: .*finite"),
+        ("data: {augmentation: {affine: {scale: [fast, 1]}}}", r"data\.augmentation\.affine\.scale\.0: .*number"),
+        ("data: {augmentation: {gaussian_noise: {variance: [-1, 1]}}}", r"gaussian_noise\.variance\.0: .*greater than"),
+        ("model: {window: 0}", r"model\.window"),
+        ("model: {extra: {spatial_size: [8, 8, 8]}}", "extra sets spatial_size, which follow from the data section"),
         ("data: {spacing_mm: [1, 1]}", "spacing_mm has 2 numbers, patch_size 3"),
         ("data: {patch_size: [32]}", r"data\.patch_size: .*at least 2 items"),
         ("data: {augmentation: {affine: {scale: [2, 1]}}}", "give the lower end first"),
@@ -149,14 +156,15 @@ def test_a_preset_cannot_be_changed() -> None:
 
 def test_each_system_gets_the_fields_it_has() -> None:
     model = load_preset("isles22").model
-    chosen = {name: model_options(model, options_of(name)) for name in SYSTEMS}
+    chosen = {name: model_options(model, name, options_of(name)) for name in SYSTEMS}
     assert chosen["swin-factorizer"]["window"] == 4
     assert "window" not in chosen["global-factorizer"]
     assert set(chosen["nnunet"]) == {"widths", "depths", "strides", "deep_supervision"}
     assert chosen["performer"]["head_dim"] == 4
     assert chosen["unetr"] == chosen["swin-unetr"] == chosen["transbts"] == {}
-    extra = model.model_copy(update={"extra": {"feature_size": 12}})
-    assert model_options(extra, options_of("unetr")) == {"feature_size": 12}
+    extra = model.model_copy(update={"name": "unetr", "extra": {"feature_size": 12}})
+    assert model_options(extra, "unetr", options_of("unetr")) == {"feature_size": 12}
+    assert "feature_size" not in model_options(extra, "nnunet", options_of("nnunet"))  # it is for the preset's system
 
 
 def test_the_schema_needs_no_torch() -> None:

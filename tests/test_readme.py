@@ -29,10 +29,11 @@ def commands() -> list[str]:
     return [line for line in lines if line.startswith("factorizer ")]
 
 
-@pytest.mark.parametrize("command", commands())
-def test_commands_run(command: str) -> None:
-    result = CliRunner().invoke(app, shlex.split(command)[1:])
-    assert result.exit_code == 0, result.output
+def test_commands_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for command in commands():
+        result = CliRunner().invoke(app, shlex.split(command)[1:])
+        assert result.exit_code == 0, f"{command}: {result.output}"
 
 
 def test_there_is_something_to_run_and_make_targets_exist() -> None:

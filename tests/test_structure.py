@@ -14,6 +14,8 @@ SOURCE = Path(factorizer.__file__).parent
 ALLOWED = {
     "nn": {"nn"},
     "models": {"nn", "models"},
+    "data": {"config", "data", "files"},
+    "commands": {"commands", "config", "data", "files", "models", "profiling"},
     "profiling": {"nn", "models", "config", "profiling"},
 }
 

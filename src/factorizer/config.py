@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from factorizer.models.registry import check_name, suggestion
 
@@ -23,16 +23,22 @@ class PresetError(ValueError):
     """A preset that cannot be used; the message says which field, what was got and what is allowed."""
 
 
-def refuse_descending(value: Any) -> Any:
-    if isinstance(value, list | tuple) and len(value) == 2 and value[0] > value[1]:
+def refuse_descending(value: tuple[float, float]) -> tuple[float, float]:
+    if value[0] > value[1]:
         raise ValueError("give the lower end first")
     return value
 
 
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1)]
-Range = Annotated[tuple[float, float], BeforeValidator(refuse_descending)]
-PositiveInts = Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(min_length=1)]
-Sizes = Annotated[tuple[Annotated[int, Field(gt=0)], ...], Field(min_length=2, max_length=3)]
+Range = Annotated[tuple[Finite, Finite], AfterValidator(refuse_descending)]
+PositiveRange = Annotated[tuple[Positive, Positive], AfterValidator(refuse_descending)]
+NotNegativeRange = Annotated[tuple[NotNegative, NotNegative], AfterValidator(refuse_descending)]
+PositiveInt = Annotated[int, Field(gt=0)]
+PositiveInts = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
+Sizes = Annotated[tuple[PositiveInt, ...], Field(min_length=2, max_length=3)]
 
 
 class Section(BaseModel):
@@ -54,7 +60,7 @@ def required(description: str, **limits: Any) -> Any:
 class Affine(Section):
     probability: Probability = options(0.15, "how often")
     rotation_degrees: Range = options((-30.0, 30.0), "angle about each axis")
-    scale: Range = options((0.7, 1.3), "one factor for all axes")
+    scale: PositiveRange = options((0.7, 1.3), "one factor for all axes")
 
 
 class Flip(Section):
@@ -63,17 +69,17 @@ class Flip(Section):
 
 class GaussianNoise(Section):
     probability: Probability = options(0.15, "how often")
-    variance: Range = options((0.0, 0.1), "of the noise: the standard deviation is its root")
+    variance: NotNegativeRange = options((0.0, 0.1), "of the noise: the standard deviation is its root")
 
 
 class GaussianSmoothing(Section):
     probability: Probability = options(0.15, "how often, for each channel by itself")
-    sigma_voxels: Range = options((0.5, 1.5), "width of the Gaussian")
+    sigma_voxels: PositiveRange = options((0.5, 1.5), "width of the Gaussian")
 
 
 class ScaleIntensity(Section):
     probability: Probability = options(0.15, "how often")
-    factor: Range = options((0.7, 1.3), "by which intensities are multiplied")
+    factor: PositiveRange = options((0.7, 1.3), "by which intensities are multiplied")
 
 
 class ShiftIntensity(Section):
@@ -83,7 +89,7 @@ class ShiftIntensity(Section):
 
 class AdjustContrast(Section):
     probability: Probability = options(0.15, "how often")
-    gamma: Range = options((0.7, 1.5), "exponent, on intensities mapped to 0..1 and back")
+    gamma: PositiveRange = options((0.7, 1.5), "exponent, on intensities mapped to 0..1 and back")
 
 
 class Augmentation(Section):
@@ -100,7 +106,7 @@ class Data(Section):
     channels: tuple[str, ...] = required("image channels in the order the model takes them", min_length=1)
     labels: dict[str, int] = required("value of each label in the label map, background 0 left out", min_length=1)
     regions: dict[str, tuple[str, ...]] = required("the model's outputs: each the union of some labels", min_length=1)
-    spacing_mm: tuple[Annotated[float, Field(gt=0)], ...] | None = options(
+    spacing_mm: tuple[Positive, ...] | None = options(
         None, "grid that images are resampled to, one number per axis; null keeps the image's own"
     )
     patch_size: Sizes = required("voxels of a training patch and of the inference window")
@@ -119,8 +125,10 @@ class Data(Section):
                 got = f"names {', '.join(unknown)}" if unknown else "is empty"
                 raise ValueError(f"region {region} {got}; it must list some of the labels {', '.join(self.labels)}")
         values = list(self.labels.values())
-        if len(set(values)) < len(values) or min(values) < 1:
-            raise ValueError(f"labels have the values {values}; give each its own value of 1 or more")
+        if len(set(values)) < len(values) or min(values) < 1 or max(values) > 255:
+            raise ValueError(f"labels have the values {values}; give each its own value from 1 to 255")
+        if len(set(self.channels)) < len(self.channels):
+            raise ValueError(f"channels are {', '.join(self.channels)}; name each once")
         if self.spacing_mm is not None and len(self.spacing_mm) != len(self.patch_size):
             raise ValueError(f"spacing_mm has {len(self.spacing_mm)} numbers, patch_size {len(self.patch_size)}")
         return self
@@ -132,10 +140,12 @@ class Model(Section):
     name: str = options("swin-factorizer", "the system; `factorizer models` lists them")
     widths: PositiveInts = options((32, 64, 128, 256, 512), "channels per level, the last for the bridge")
     depths: PositiveInts | None = options(None, "blocks per level; null is one each")
-    strides: int | tuple[int | tuple[int, ...], ...] = options(
+    strides: PositiveInt | tuple[PositiveInt | tuple[PositiveInt, ...], ...] = options(
         2, "downsampling, for all, per level, or per level and axis"
     )
-    window: int | tuple[int, ...] = options(8, "side P of a window in voxels (Local and Swin Factorizer)")
+    window: PositiveInt | tuple[PositiveInt, ...] = options(
+        8, "side P of a window in voxels (Local and Swin Factorizer)"
+    )
     head_dim: int = options(8, "channels E of a head (Factorizers and Performer)", gt=0)
     rank: int = options(1, "rank R of the factorization", gt=0)
     num_iters: int = options(5, "iterations T of the factorization", gt=0)
@@ -152,12 +162,18 @@ class Model(Section):
     @model_validator(mode="after")
     def check_system(self) -> Self:
         check_name(self.name)
+        taken = {"in_channels", "out_channels", "spatial_size"} & set(self.extra)
+        if taken:
+            raise ValueError(
+                f"extra sets {', '.join(sorted(taken))}, which follow from the data section; leave them out"
+            )
         return self
 
 
-def model_options(model: Model, known: Iterable[str]) -> dict[str, Any]:
-    """The keywords for a system's builder, which knows the options `known`."""
-    return {field: getattr(model, field) for field in known if field in Model.model_fields} | model.extra
+def model_options(model: Model, name: str, known: Iterable[str]) -> dict[str, Any]:
+    """The keywords for the builder of system `name`, which has the options `known`; `extra` is for the preset's."""
+    fields = {field: getattr(model, field) for field in known if field in Model.model_fields}
+    return fields | (model.extra if name == model.name else {})
 
 
 class Training(Section):

@@ -21,6 +21,8 @@ PACKAGES = {
     "numpy": "arrays",
     "monai": "UNETR, Swin UNETR and nnFormer",
     "einops": "the same",
+    "nibabel": "NIfTI images",
+    "scipy": "synthetic scans",
     "matplotlib": "figures",
     "pydantic": "presets",
     "scikit-learn": "an independent NMF, for the tests",

@@ -63,10 +63,11 @@ def test_logits_have_the_size_of_the_image_and_any_sign(name: str) -> None:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_every_parameter_but_the_listed_gets_a_finite_gradient(name: str) -> None:
     model = build_small(name).train()
+    frozen = {n for n, p in model.named_parameters() if not p.requires_grad}
+    assert frozen == set(unused_of(name))
+    model.requires_grad_(True)  # so that only what is really unused is left without a gradient
     loss_of(model, *batch_of(name, size=2)).backward()
-    without = [n for n, p in model.named_parameters() if p.grad is None]
-    assert without == sorted(unused_of(name), key=without.index)
-    assert len(without) == len(unused_of(name))
+    assert {n for n, p in model.named_parameters() if p.grad is None} == frozen
     for n, p in model.named_parameters():
         if p.grad is not None:
             assert p.grad.isfinite().all(), n
@@ -138,6 +139,21 @@ def test_another_size_than_at_construction_works(name: str) -> None:
     with torch.no_grad():
         y = build_small(name).eval()(torch.randn(1, 2, *size))
     assert y.shape == (1, 1, *size)
+
+
+def test_swin_unetr_refuses_a_size_it_cannot_normalize() -> None:
+    with pytest.raises(ValueError, match="leaves one voxel at the coarsest level"):
+        build_small("swin-unetr", spatial_size=(32, 32, 32))
+
+
+def test_performer_without_mlp_and_with_dropout() -> None:
+    bare = build_small("performer", mlp_ratio=0)
+    assert not any("mlp" in name for name, _ in bare.named_parameters())
+    rates = [m.p for m in build_small("performer", dropout=0.1).modules() if isinstance(m, nn.Dropout)]
+    # per block attention 1 and MLP 2, five blocks of which two have an adapter; the position embedding
+    assert rates == [0.1] * (5 * 3 + 2 + 1)
+    with pytest.raises(ValueError, match="num_features is 0"):
+        build_small("performer", num_features=0)
 
 
 def test_unetr_says_that_it_takes_one_size_only() -> None:

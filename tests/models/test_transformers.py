@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from monai.networks.blocks.transformerblock import TransformerBlock
 from monai.networks.nets.swin_unetr import SwinTransformerBlock, compute_mask
+from torch import Tensor
 
 from factorizer.models.nnformer import Block, WindowAttention, build_nnformer, spread_rates
 from factorizer.models.transbts import TransformerLayer, build_transbts
@@ -104,3 +106,122 @@ def test_transbts_position_table_starts_at_zero_and_matters() -> None:
         before = model.eval()(x)
         model.position.normal_()
         assert not torch.equal(before, model(x))
+
+
+def conv(x: Tensor, state: dict[str, Tensor], name: str, **options: int) -> Tensor:
+    return F.conv3d(x, state[f"{name}.weight"], state[f"{name}.bias"], **options)
+
+
+def test_transbts_is_wired_as_published() -> None:
+    """The whole network again as plain functions, from the description of the published one."""
+    model = build_transbts(
+        in_channels=2,
+        out_channels=1,
+        spatial_size=(16,) * 3,
+        width=8,
+        embed_dim=16,
+        num_heads=2,
+        num_layers=1,
+        hidden=8,
+    )
+    model = model.double().eval()
+    state = {name: torch.randn_like(value) * 0.3 if value.ndim else value for name, value in model.state_dict().items()}
+    state |= {name: value.abs() + 0.5 for name, value in state.items() if name.endswith("running_var")}
+    model.load_state_dict(state)
+
+    def encoder_block(x: Tensor, name: str) -> Tensor:
+        y = x
+        for norm, weights in ((0, 2), (3, 5)):
+            y = F.group_norm(y, 8, state[f"{name}.layers.{norm}.weight"], state[f"{name}.layers.{norm}.bias"])
+            y = conv(y.relu(), state, f"{name}.layers.{weights}", padding=1)
+        return x + y
+
+    def batch_norm(x: Tensor, name: str) -> Tensor:
+        parts = (state[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
+        return F.batch_norm(x, *parts)
+
+    def decoder_block(x: Tensor, name: str, residual: bool = True) -> Tensor:
+        y = x
+        for weights, norm in ((0, 1), (3, 4)):
+            y = batch_norm(conv(y, state, f"{name}.layers.{weights}", padding=1), f"{name}.layers.{norm}").relu()
+        return x + y if residual else y
+
+    image = torch.randn(1, 2, 16, 16, 16, dtype=torch.float64)
+    x = encoder_block(conv(image, state, "stem.0", padding=1), "encoder.0.0")
+    skips = []
+    for level, depth in enumerate((2, 2, 4)):
+        skips.append(x)
+        x = conv(x, state, f"down.{level}", stride=2, padding=1)
+        for block in range(depth):
+            x = encoder_block(x, f"encoder.{level + 1}.{block}")
+    x = conv(batch_norm(x, "embed.0").relu(), state, "embed.2", padding=1)
+    tokens = x.flatten(2).mT + state["position"]
+    tokens = model.transformer(tokens)  # its layers are held to MONAI's above
+    x = tokens.mT.reshape(1, 16, 2, 2, 2)
+    x = decoder_block(decoder_block(x, "reduce.0", residual=False), "reduce.1")
+    for level, skip in enumerate(reversed(skips)):
+        x = conv(x, state, f"up.{level}.reduce")
+        x = F.conv_transpose3d(x, state[f"up.{level}.up.weight"], state[f"up.{level}.up.bias"], stride=2)
+        x = decoder_block(conv(torch.cat((skip, x), 1), state, f"up.{level}.join"), f"decoder.{level}")
+    torch.testing.assert_close(model(image), conv(x, state, "head"), rtol=1e-9, atol=1e-9)
+
+
+def test_nnformer_is_wired_as_published() -> None:
+    """The whole network again as plain functions around the attention, which is held to MONAI's above."""
+    model = build_nnformer(in_channels=2, out_channels=1, spatial_size=(64,) * 3, embed_dim=24, drop_path_rate=0.0)
+    model = model.double()
+    state = {name: torch.randn_like(value) * 0.2 for name, value in model.state_dict().items()}
+    model.load_state_dict(state)
+
+    def norm(x: Tensor, name: str) -> Tensor:
+        return F.layer_norm(x, x.shape[-1:], state[f"{name}.weight"], state[f"{name}.bias"])
+
+    def convolve(x: Tensor, name: str, stride: int = 1) -> Tensor:
+        return conv(x.movedim(-1, 1), state, f"{name}.conv", stride=stride, padding=1).movedim(1, -1)
+
+    def transposed(x: Tensor, name: str, stride: int) -> Tensor:
+        weight, bias = state[f"{name}.conv.weight"], state[f"{name}.conv.bias"]
+        return F.conv_transpose3d(x.movedim(-1, 1), weight, bias, stride=stride).movedim(1, -1)
+
+    def mlp(x: Tensor, name: str) -> Tensor:
+        h = F.gelu(F.linear(x, state[f"{name}.mlp.0.weight"], state[f"{name}.mlp.0.bias"]))
+        return x + F.linear(h, state[f"{name}.mlp.2.weight"], state[f"{name}.mlp.2.bias"])
+
+    def block(x: Tensor, name: str, skip: Tensor | None = None) -> Tensor:
+        module = model.get_submodule(name)
+        if skip is None:
+            y = x + module.attention(norm(x, f"{name}.norm1"))
+        else:
+            y = x + skip + module.attention(norm(skip, f"{name}.norm1"), queries=norm(x, f"{name}.norm1"))
+        h = norm(y, f"{name}.norm2")
+        return y + (mlp(h, name) - h)
+
+    image = torch.randn(1, 2, 64, 64, 64, dtype=torch.float64)
+    x = image.movedim(1, -1)
+    for first, stride in ((0, 2), (3, 1), (6, 2)):
+        x = norm(F.gelu(convolve(x, f"embed.{first}", stride)), f"embed.{first + 2}")
+    x = norm(convolve(x, "embed.9"), "embed.10")
+    skips = []
+    for level in range(4):
+        if level:
+            x = convolve(norm(F.gelu(x), f"down.{level - 1}.1"), f"down.{level - 1}.2", 2)
+        for index in range(2):
+            x = block(x, f"encoder.{level}.{index}")
+        skips.append(norm(x, f"skip_norms.{level}"))
+    x, outputs = skips[3], []
+    for step, level in enumerate((2, 1, 0)):
+        x = transposed(norm(x, f"up.{step}.0"), f"up.{step}.1", 2)
+        x = block(x, f"decoder.{step}.0", skips[level])
+        x = block(x, f"decoder.{step}.1")
+        outputs.append(transposed(x, f"heads.{level}", 4).movedim(-1, 1))
+    for ours, expected in zip(model.train()(image), reversed(outputs), strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-9, atol=1e-9)
+
+
+def test_nnformer_shifts_every_second_encoder_block_and_every_decoder_block_but_the_first() -> None:
+    model = build_nnformer(
+        in_channels=1, out_channels=1, spatial_size=(128,) * 3, embed_dim=24, stage_depths=(3, 2, 2, 2)
+    )
+    assert [block.attention.shift for block in model.encoder[0]] == [0, 2, 0]
+    assert [block.attention.shift for block in model.decoder[-1]] == [0, 2, 2]
+    assert [block.attention.shift for block in model.encoder[3]] == [0, 0]  # the map is no larger than the window

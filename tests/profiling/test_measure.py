@@ -11,7 +11,7 @@ from torch import nn
 
 from factorizer.config import load_preset
 from factorizer.profiling import measure
-from factorizer.profiling.table import count_rows, measure_count, measure_rows
+from factorizer.profiling.table import count_rows, measure_memory, measure_time
 
 SMALL = {"in_channels": 1, "out_channels": 1, "spatial_size": (32, 32, 32), "widths": (8, 16)}
 
@@ -70,14 +70,28 @@ def test_a_system_that_does_not_fit_is_not_timed_and_says_so(monkeypatch) -> Non
             "model": preset.model.model_copy(update={"widths": (8, 16)}),
         }
     )
-    monkeypatch.setattr(measure, "peak_mib_of_system", lambda name, *_: 1.0 if name == "nnunet" else None)
-    rows = count_rows(small, "isles22", ["nnunet", "res-unet"], lambda: None)
+    peaks = {"nnunet": 1.0, "res-unet": None, "performer": 1e9}
+    monkeypatch.setattr(measure, "peak_mib_of_system", lambda name, *_: peaks[name])
+    rows = count_rows(small, "isles22", list(peaks), lambda: None)
     advanced: list[int] = []
-    fits, does_not = measure_rows(rows, small, 1, lambda: advanced.append(1))
+    rows = measure_memory(rows, small, lambda: advanced.append(1))
+    assert len(advanced) == 6
+    fits, *others = measure_time(rows, small, 1, lambda: advanced.append(1))
+    assert len(advanced) == 6 + 4  # two rounds of two modes for the one that fits
     assert fits.forward_s is not None
     assert fits.training_s is not None
     assert fits.training_s > 0
     assert not fits.note
-    assert does_not.training_s is None
-    assert "does not fit" in does_not.note
-    assert len(advanced) == measure_count(rows, 1) - 4  # two timed rounds of two modes left out
+    for row in others:
+        assert row.training_s is None
+        assert "does not fit" in row.note
+
+
+def test_a_system_that_cannot_be_built_says_why_and_the_others_go_on() -> None:
+    preset = load_preset("isles22")
+    odd = preset.model_copy(update={"data": preset.data.model_copy(update={"patch_size": (48, 48, 48)})})
+    rows = count_rows(odd, "isles22", ["swin-factorizer", "nnformer"], lambda: None)
+    assert rows[0].params == 7371523 - 512 * (4**3 - 3**3)  # a smaller position embedding
+    assert rows[1].params is None
+    assert "not a multiple of 32 as nnFormer needs" in rows[1].note
+    assert measure_memory(rows[1:], odd, lambda: None)[0].training_mib is None

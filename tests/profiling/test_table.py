@@ -20,12 +20,18 @@ def test_dice_is_the_mean_over_cases_of_the_mean_over_regions(tmp_path: Path) ->
         (tmp_path / f"fold{number}" / "scores.csv").write_text(HEADER + text)
     assert mean_dice(tmp_path) == (0.75 + 0.25) / 2
     assert mean_dice(tmp_path / "fold1" / "scores.csv") == 0.25
-    first, second = add_scores([Row("nnunet", 1, 1.0, 1.0), Row("unetr", 1, 1.0, 1.0)], {"nnunet": tmp_path})
+    first, second = add_scores([Row("nnunet"), Row("unetr")], {"nnunet": mean_dice(tmp_path)})
     assert (first.dice, second.dice) == (0.5, None)
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("case,value\na,1\n", "no column metric, region"), (HEADER + "a,ET,hd95_mm,1\n", "no row")]
+    ("text", "message"),
+    [
+        ("case,value\na,1\n", "no column metric, region"),
+        (HEADER + "a,ET,hd95_mm,1\n", "no row"),
+        (HEADER + "a,ET,dice,\n", "line 2: the Dice is ''"),
+        (HEADER + "a,ET,dice,nan\n", "from 0 to 1"),
+    ],
 )
 def test_scores_that_cannot_be_read_are_named(tmp_path: Path, text: str, message: str) -> None:
     file = tmp_path / "scores.csv"

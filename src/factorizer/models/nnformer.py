@@ -161,7 +161,7 @@ class NNFormer(nn.Module):
                     widths[level],
                     heads,
                     window=window_size if fits else smallest,
-                    shift=window_size // 2 if fits and index % 2 else 0,
+                    shift=window_size // 2 if fits and (index > 0 if from_skip else index % 2) else 0,
                     drop_path=rate,
                     from_skip=from_skip and index == 0,
                 )

@@ -30,11 +30,11 @@ class ConvBlock(nn.Module):
         self.norm2 = nn.GroupNorm(groups, out_channels)
 
     def forward(self, *maps: Tensor) -> Tensor:
-        return F.leaky_relu(self.convolve(torch.cat(maps, 1)))
+        return F.leaky_relu(self.convolve(join(maps)), inplace=True)
 
     def convolve(self, x: Tensor) -> Tensor:
         """Everything but the last activation."""
-        return self.norm2(self.conv2(F.leaky_relu(self.norm1(self.conv1(x)))))
+        return self.norm2(self.conv2(F.leaky_relu(self.norm1(self.conv1(x)), inplace=True)))
 
 
 class ResidualConvBlock(ConvBlock):
@@ -46,8 +46,13 @@ class ResidualConvBlock(ConvBlock):
         self.shortcut = nn.Identity() if same else CONV[dims](in_channels, out_channels, 1, bias=False)
 
     def forward(self, *maps: Tensor) -> Tensor:
-        x = torch.cat(maps, 1)
-        return F.leaky_relu(self.convolve(x) + self.shortcut(x))
+        x = join(maps)
+        return F.leaky_relu(self.convolve(x) + self.shortcut(x), inplace=True)
+
+
+def join(maps: Sequence[Tensor]) -> Tensor:
+    """Several maps along the channels; a single one is not copied."""
+    return maps[0] if len(maps) == 1 else torch.cat(tuple(maps), 1)
 
 
 def build_nnunet(

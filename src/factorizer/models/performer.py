@@ -119,12 +119,14 @@ def build_performer(
     `num_features` is the number m of random features, floor(d ln d) unless given; `seed` determines them.
     """
     features_drawn = max(1, int(head_dim * log(head_dim))) if num_features is None else num_features
+    if features_drawn < 1:
+        raise ValueError(f"num_features is {num_features}; it must be at least 1")
     layers = count(1)
 
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> FactorizerBlock:
         attention = FavorAttention(width, head_dim, features_drawn, dropout=dropout, seed=1000 * seed + next(layers))
-        mlp = ResidualMLP(width, round(mlp_ratio * width), dropout=dropout)
-        return FactorizerBlock(in_width, width, mixer=ResidualAttention(width, attention), mlp=mlp)
+        mlp = ResidualMLP(width, round(mlp_ratio * width), dropout=dropout) if mlp_ratio else None
+        return FactorizerBlock(in_width, width, mixer=ResidualAttention(width, attention), mlp=mlp, dropout=dropout)
 
     return UNet(
         in_channels=in_channels,

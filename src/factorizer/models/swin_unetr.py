@@ -29,6 +29,11 @@ def build_swin_unetr(
 ) -> SwinUNETR:
     """Build Swin UNETR; the defaults are the paper's. Other sizes work too, in multiples of 32."""
     check_multiple(spatial_size, TOTAL_STRIDE, "Swin UNETR")
+    if max(spatial_size) == TOTAL_STRIDE:
+        raise ValueError(
+            f"spatial_size is {tuple(spatial_size)}, which leaves one voxel at the coarsest level to normalize; "
+            f"make one axis {2 * TOTAL_STRIDE} or more"
+        )
     return SwinUNETR(
         in_channels=in_channels,
         out_channels=out_channels,

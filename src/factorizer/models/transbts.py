@@ -41,11 +41,11 @@ class EncoderBlock(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Twice convolution, BatchNorm, ReLU; plus the input where the width stays."""
+    """Twice convolution, BatchNorm, ReLU; plus the input, but for the block that leaves the transformer's width."""
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, residual: bool = True) -> None:
         super().__init__()
-        self.residual = in_channels == out_channels
+        self.residual = residual
         halves = (
             (conv3(c, out_channels), nn.BatchNorm3d(out_channels), nn.ReLU()) for c in (in_channels, out_channels)
         )
@@ -144,7 +144,7 @@ class TransBTS(nn.Module):
         )
         self.unused_norm = nn.LayerNorm(embed_dim)
         self.unused_embedding = nn.Linear(coarsest * in_channels, embed_dim)
-        self.reduce = nn.Sequential(DecoderBlock(embed_dim, coarsest), DecoderBlock(coarsest, coarsest))
+        self.reduce = nn.Sequential(DecoderBlock(embed_dim, coarsest, residual=False), DecoderBlock(coarsest, coarsest))
         self.up = nn.ModuleList(UpBlock(2 * c) for c in widths[-2::-1])
         self.decoder = nn.ModuleList(DecoderBlock(c, c) for c in widths[-2::-1])
         self.head = nn.Conv3d(width, out_channels, 1)

@@ -110,15 +110,16 @@ class ResidualMLP(nn.Module):
 class Adapter(nn.Module):
     """A pointwise layer without bias, from one map or several taken together to one of the width wanted."""
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.proj = nn.Linear(in_channels, out_channels, bias=False)
+        self.dropout = nn.Dropout(dropout)
 
     def forward(self, *maps: Tensor) -> Tensor:
         return apply_tiled(self.on_voxels, *maps, tilings=[Rows()], params=self.parameters())
 
     def on_voxels(self, *maps: Tensor) -> Tensor:
-        return self.proj(torch.cat(maps, -1))
+        return self.dropout(self.proj(torch.cat(maps, -1)))
 
 
 class FactorizerBlock(nn.Module):
@@ -128,10 +129,17 @@ class FactorizerBlock(nn.Module):
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, *, mixer: nn.Module | None, mlp: ResidualMLP | None
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        mixer: nn.Module | None,
+        mlp: ResidualMLP | None,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        self.adapter = Adapter(in_channels, out_channels) if in_channels != out_channels else nn.Identity()
+        same = in_channels == out_channels
+        self.adapter = nn.Identity() if same else Adapter(in_channels, out_channels, dropout=dropout)
         self.mixer = mixer or nn.Identity()
         self.mlp = mlp or nn.Identity()
         if mixer and mlp:

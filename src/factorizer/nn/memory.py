@@ -10,6 +10,7 @@ from __future__ import annotations
 import weakref
 from collections import defaultdict, deque
 from collections.abc import Sequence
+from contextlib import suppress
 from math import prod
 
 import numpy as np
@@ -43,7 +44,9 @@ class BlockPool:
         block = self.take(size)
         handle = block[:]  # an object of its own, that lives as long as tensors on it do
         weakref.finalize(handle, self.give_back, block).atexit = False
-        return torch.from_numpy(handle).view(dtype).view(*shape)
+        storage = torch.from_numpy(handle).untyped_storage()
+        flat = torch.empty(0, dtype=dtype, device="cpu").set_(storage)  # a tensor of its own, no view of another
+        return flat.resize_(*shape)
 
     def take(self, size: int) -> NDArray[np.uint8]:
         try:
@@ -52,10 +55,17 @@ class BlockPool:
             return torch.empty(size, dtype=torch.uint8, device="cpu").numpy()
 
     def give_back(self, block: NDArray[np.uint8]) -> None:
+        if block.nbytes > self.kept_bytes:
+            return
         self.free[block.nbytes].append(block)
         for size in sorted(self.free, key=lambda other: other == block.nbytes):  # this size last
-            while self.held_bytes > self.kept_bytes and self.free[size]:
-                self.free[size].popleft()
+            with suppress(IndexError):  # until there is none of this size
+                while self.held_bytes > self.kept_bytes:
+                    self.free[size].popleft()
+
+    def clear(self) -> None:
+        """Give the free blocks back to the system."""
+        self.free.clear()
 
     @property
     def held_bytes(self) -> int:
@@ -67,4 +77,6 @@ POOL = BlockPool()
 
 def new_map(like: Tensor, channels: int) -> Tensor:
     """A channels-last map (B, *spatial, channels) on the CPU, to be filled."""
+    if type(like) is not Tensor:  # such as the fake tensors of PyTorch's own tools
+        return like.new_empty(*like.shape[:-1], channels)
     return POOL.empty((*like.shape[:-1], channels), like.dtype)

@@ -16,10 +16,11 @@ Value = Callable[[Row], float | None]
 
 
 def draw_profile(rows: Sequence[Row], title: str, file_format: str) -> bytes:
-    """A page with one panel per figure that the rows have."""
+    """A page with one panel per figure that the rows have; systems that could not be built are left out."""
+    rows = [row for row in rows if row.params]
     bars: list[tuple[str, list[tuple[str, Value]]]] = [
-        ("Parameters, millions", [("", lambda r: r.params / 1e6)]),
-        ("GFLOPs, forward", [("", lambda r: r.gflops)]),
+        ("Parameters, millions", [("", params_m)]),
+        ("GFLOPs, forward", [("", gflops)]),
     ]
     if any(row.training_s is not None for row in rows):
         bars = [
@@ -28,8 +29,8 @@ def draw_profile(rows: Sequence[Row], title: str, file_format: str) -> bytes:
         ]
     scored = [row for row in rows if row.dice is not None]
     scatters: list[tuple[str, Callable[[Row], float]]] = [
-        ("Parameters, millions", lambda r: r.params / 1e6),
-        ("GFLOPs, forward", lambda r: r.gflops),
+        ("Parameters, millions", params_m),
+        ("GFLOPs, forward", gflops),
     ]
     height = 1.2 + 0.42 * len(rows)
     figure = Figure(figsize=(11, height + (4.5 if scored else 0)), layout="constrained")
@@ -42,6 +43,14 @@ def draw_profile(rows: Sequence[Row], title: str, file_format: str) -> bytes:
     buffer = BytesIO()
     figure.savefig(buffer, format=file_format, dpi=150)
     return buffer.getvalue()
+
+
+def params_m(row: Row) -> float:
+    return (row.params or 0) / 1e6
+
+
+def gflops(row: Row) -> float:
+    return row.gflops or 0.0
 
 
 def in_gib(field: str) -> Value:

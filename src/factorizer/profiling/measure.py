@@ -20,6 +20,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from factorizer.nn.memory import KEPT as KEPT  # the pool may hold so much beside a network
+
 MODES = ("forward", "training")
 Step = Callable[[], None]
 Advance = Callable[[], object]

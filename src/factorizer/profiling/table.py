@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import resources
@@ -21,9 +21,9 @@ class Row:
     """One system; what was not asked for, or does not exist, is None."""
 
     model: str
-    params: int
-    gflops: float
-    gmacs: float
+    params: int | None = None
+    gflops: float | None = None
+    gmacs: float | None = None
     paper_params_m: float | None = None
     paper_gflops: float | None = None
     forward_s: float | None = None
@@ -43,21 +43,24 @@ def build_options(preset: Preset, name: str) -> dict[str, Any]:
         "in_channels": preset.in_channels,
         "out_channels": preset.out_channels,
         "spatial_size": preset.data.patch_size,
-        **model_options(preset.model, options_of(name)),
+        **model_options(preset.model, name, options_of(name)),
     }
 
 
 def count_rows(preset: Preset, preset_name: str, names: Sequence[str], advance: Callable[[], object]) -> list[Row]:
-    """Count every system; nothing is computed."""
+    """Count every system; nothing is computed. One that cannot be built for this preset says why in its note."""
     from factorizer.profiling.count import build_without_storage, count_cost
 
     paper, rows = paper_figures(preset_name), []
     for name in names:
-        options = build_options(preset, name)
-        model = build_without_storage(partial(build_model, name, **options))
-        cost = count_cost(model, (preset.in_channels, *preset.data.patch_size))
         params_m, gflops = paper.get(name, (None, None))
-        rows.append(Row(name, cost.params, cost.flops / 1e9, cost.macs / 1e9, params_m, gflops))
+        try:
+            model = build_without_storage(partial(build_model, name, **build_options(preset, name)))
+        except ValueError as error:
+            rows.append(Row(name, note=f"cannot be built: {error}"))
+        else:
+            cost = count_cost(model, (preset.in_channels, *preset.data.patch_size))
+            rows.append(Row(name, cost.params, cost.flops / 1e9, cost.macs / 1e9, params_m, gflops))
         advance()
     return rows
 
@@ -69,23 +72,32 @@ def paper_figures(preset_name: str) -> dict[str, tuple[float, float]]:
     return {x["model"]: (float(x["params_m"]), float(x["gflops"])) for x in lines if x["preset"] == preset_name}
 
 
-def measure_rows(rows: Sequence[Row], preset: Preset, rounds: int, advance: Callable[[], object]) -> list[Row]:
-    """Add time and memory; `advance` is called after each of the `measure_count(rows, rounds)` measurements.
-
-    A system whose training needs more memory than there is is not timed, and its note says so.
-    """
+def measure_memory(rows: Sequence[Row], preset: Preset, advance: Callable[[], object]) -> list[Row]:
+    """Add the peak memory of every system that can be built; `advance` is called twice for each."""
     from factorizer.profiling import measure
 
-    options = {row.model: build_options(preset, row.model) for row in rows}
     measured = []
     for row in rows:
         peaks = []
         for mode in measure.MODES:
-            peaks.append(measure.peak_mib_of_system(row.model, options[row.model], mode))
+            options = build_options(preset, row.model)
+            peaks.append(measure.peak_mib_of_system(row.model, options, mode) if row.params else None)
             advance()
         measured.append(replace(row, forward_mib=peaks[0], training_mib=peaks[1]))
-    room = measure.available_mib()
-    fits = [row.model for row in measured if row.training_mib is not None and row.training_mib < 0.9 * room]
+    return measured
+
+
+def measure_time(rows: Sequence[Row], preset: Preset, rounds: int, advance: Callable[[], object]) -> list[Row]:
+    """Add times, of all systems in turn; `advance` is called after each measurement.
+
+    A system whose training does not fit beside the weights of the others is not timed, and its note says so.
+    """
+    from factorizer.profiling import measure
+
+    room = 0.9 * measure.available_mib() - measure.KEPT / 2**20
+    weights = sum(row.params * 4 / 2**20 for row in rows if row.params)
+    fits = [row.model for row in rows if row.training_mib is not None and row.training_mib + weights < room]
+    options = {name: build_options(preset, name) for name in fits}
     networks = {name: build_model(name, **options[name]) for name in fits}
     seconds = {}
     for mode in measure.MODES:
@@ -95,22 +107,17 @@ def measure_rows(rows: Sequence[Row], preset: Preset, rounds: int, advance: Call
         }
         timed = measure.time_interleaved(steps, rounds, advance)
         seconds[mode] = {name: statistics.median(values) for name, values in timed.items()}
+    note = f"not timed: its training does not fit in the {room / 1024:.1f} GiB that are free beside the others"
     return [
         replace(row, forward_s=seconds["forward"][row.model], training_s=seconds["training"][row.model])
         if row.model in fits
-        else replace(row, note=f"not timed: does not fit in the {room / 1024:.1f} GiB free")
-        for row in measured
+        else replace(row, note=row.note or note)
+        for row in rows
     ]
 
 
-def measure_count(rows: Sequence[Any], rounds: int) -> int:
-    """How many measurements `measure_rows` makes: per mode, one of memory and one a round and warm-up."""
-    return 2 * len(rows) * (rounds + 2)
-
-
-def add_scores(rows: Sequence[Row], scores: dict[str, Path]) -> list[Row]:
-    """Add the mean Dice of the systems whose scores are given."""
-    dice = {name: mean_dice(path) for name, path in scores.items()}
+def add_scores(rows: Sequence[Row], dice: Mapping[str, float]) -> list[Row]:
+    """Add the mean Dice of the systems that have one."""
     return [replace(row, dice=dice.get(row.model)) for row in rows]
 
 
@@ -132,7 +139,16 @@ def read_dice(file: Path) -> Iterable[tuple[str, float]]:
     missing = {"case", "region", "metric", "value"} - set(lines.fieldnames or ())
     if missing:
         raise ValueError(f"{file} has no column {', '.join(sorted(missing))}; it must have case, region, metric, value")
-    found = [(line["case"], float(line["value"])) for line in lines if line["metric"] == "dice"]
+    found = []
+    for number, line in enumerate(lines, start=2):
+        if line["metric"] == "dice":
+            try:
+                value = float(line["value"])
+            except (TypeError, ValueError):
+                value = float("nan")
+            if not 0 <= value <= 1:
+                raise ValueError(f"{file}, line {number}: the Dice is {line['value']!r}; it must be from 0 to 1")
+            found.append((line["case"], value))
     if not found:
         raise ValueError(f"{file} has no row whose metric is dice")
     return found

@@ -1,0 +1,169 @@
+"""`factorizer data`: check a data set, plan a preset for it, make a synthetic one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from factorizer.commands.console import Json, print_json, print_line, print_table, progress_bar, user_errors
+
+if TYPE_CHECKING:
+    from factorizer.config import Preset
+    from factorizer.data.cases import Cohort
+    from factorizer.data.check import Report
+
+app = typer.Typer(no_args_is_help=True, help="Check a data set, plan a preset for it, or make a synthetic one.")
+
+Folder = Annotated[Path, typer.Argument(help="The folder of the data set, as downloaded.")]
+MaskSuffix = Annotated[str | None, typer.Option(help="How masks of 2D images are named, such as _1stHO.")]
+
+
+@app.command()
+def check(
+    folder: Folder,
+    preset: Annotated[str | None, typer.Option(help="Check against a preset's channels and labels.")] = None,
+    mask_suffix: MaskSuffix = None,
+    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw some cases with their labels.")] = None,
+    json: Json = False,
+) -> None:
+    """Read every image and label, print what there is and what is wrong; exit code 1 if there are errors."""
+    with user_errors():
+        if figure and figure.suffix != ".png":
+            raise ValueError(f"--figure got {figure}; its name must end in .png")
+        cohort, report = examine(folder, preset, mask_suffix)
+    if json:
+        print_json(report.as_dict())
+    else:
+        print_report(report)
+    if figure and report.cases:
+        with user_errors():
+            draw(cohort, report, figure)
+    if report.errors:
+        raise typer.Exit(1)
+
+
+@app.command()
+def plan(
+    folder: Folder,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The preset to write.")],
+    mask_suffix: MaskSuffix = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+) -> None:
+    """Write a preset for a data set from what its cases are like: spacing, patch, window, regions."""
+    from factorizer.config import to_yaml
+    from factorizer.files import write_atomically
+
+    with user_errors():
+        if output.suffix not in (".yaml", ".yml"):
+            raise ValueError(f"-o got {output}; a preset's name ends in .yaml")
+        if output.exists() and not overwrite:
+            raise ValueError(f"{output} is there already; give another name, or --overwrite")
+        from factorizer.data.plan import plan_preset
+
+        cohort, report = examine(folder, None, mask_suffix)
+        planned = plan_preset(cohort, report)
+        write_atomically(output, to_yaml(planned))
+    print_problems(report)
+    size = " x ".join(map(str, planned.data.patch_size))
+    print_line(f"{escape(str(output))}: patches of {size}, widths {', '.join(map(str, planned.model.widths))}")
+
+
+@app.command()
+def folds(
+    folder: Folder,
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The folds.json to write.")],
+    number: Annotated[int, typer.Option("--folds", min=2, help="How many.")] = 5,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same folds.")] = 0,
+    stratify: Annotated[bool, typer.Option("--stratify", help="Alike in lesion volume; reads all labels.")] = False,
+    split: Annotated[Path | None, typer.Option(metavar="FILE", help="Take a given split: CSV with case, fold.")] = None,
+    mask_suffix: MaskSuffix = None,
+) -> None:
+    """Deal the cases into folds for cross-validation; a patient is never in two."""
+    with user_errors():
+        from factorizer.data.folds import draw_folds, read_folds, write_folds
+        from factorizer.data.layouts import read_cohort
+
+        if output.exists():
+            raise ValueError(f"{output} is there already; give another name")
+        if split and stratify:
+            raise ValueError("--stratify is for folds that are drawn; leave it out with --split")
+        cohort = read_cohort(folder, mask_suffix=mask_suffix)
+        origin = f"split {split.name}" if split else f"seed {seed}{', stratified by volume' * stratify}"
+        if split:
+            dealt = read_folds(split, cohort.cases)
+        else:
+            volumes = None
+            if stratify:
+                _, report = examine(folder, None, mask_suffix)
+                volumes = {case.name: sum((case.label_voxels or {}).values()) for case in report.cases}
+                cases = [case for case in cohort.cases if case.name in volumes]
+            else:
+                cases = list(cohort.cases)
+            dealt = draw_folds(cases, num_folds=number, seed=seed, volumes=volumes)
+        write_folds(output, dealt, origin=origin)
+    for fold, names in dealt.items():
+        print_line(f"fold {fold}: {len(names)} cases")
+
+
+@app.command()
+def synth(
+    kind: Annotated[str, typer.Argument(help="brats, isles22 or hippocampus.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="A new or empty folder.")],
+    cases: Annotated[int, typer.Option(help="How many.")] = 10,
+    size: Annotated[int, typer.Option(help="Voxels along the longest axis.")] = 64,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same cases.")] = 0,
+) -> None:
+    """Write synthetic scans in the layout of a real data set: procedural anatomy, no patient, public domain."""
+    with user_errors(), progress_bar() as progress:
+        from factorizer.data.synthetic import write_synthetic
+
+        task = progress.add_task("drawing scans", total=cases)
+        write_synthetic(kind, output, cases=cases, size=size, seed=seed, advance=lambda: progress.advance(task))
+    print_line(f"{escape(str(output))}: {cases} synthetic cases of {kind}")
+
+
+def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[Cohort, Report]:
+    """List and read a data set, with a progress bar."""
+    with progress_bar() as progress:
+        from factorizer.config import load_preset
+        from factorizer.data.check import check_cohort
+        from factorizer.data.layouts import read_cohort
+
+        settings: Preset | None = load_preset(preset) if preset else None
+        cohort = read_cohort(folder, mask_suffix=mask_suffix)
+        wanted: dict[str, Any] = {}
+        if settings:
+            wanted = {name: getattr(settings.data, name) for name in ("channels", "labels", "regions")}
+        task = progress.add_task("reading cases", total=len(cohort.cases))
+        return cohort, check_cohort(cohort, **wanted, advance=lambda: progress.advance(task))
+
+
+def draw(cohort: Cohort, report: Report, figure: Path) -> None:
+    from factorizer.data.contact_sheet import draw_contact_sheet
+    from factorizer.files import write_atomically
+
+    names = [case.name for case in report.cases]
+    write_atomically(figure, draw_contact_sheet(cohort, names[:6], report.channels))
+
+
+def print_report(report: Report) -> None:
+    from rich.table import Table
+
+    table = Table(show_header=False)
+    for title, text in report.lines().items():
+        table.add_row(title, escape(text))
+    print_table(table)
+    print_problems(report)
+
+
+def print_problems(report: Report) -> None:
+    """One line each, on standard error, never cut."""
+    console = Console(stderr=True)
+    for problem in report.problems:
+        color = {"error": "red", "warning": "yellow"}[problem.severity]
+        line = f"[{color}]{problem.severity}[/] {escape(str(problem))}"
+        console.print(line, soft_wrap=True, highlight=False)

@@ -1,0 +1,137 @@
+"""Preprocessed cases on disk, so that each is read and preprocessed once.
+
+An entry is a folder named by a hash of the case's files and of all settings: whatever changes, another entry is
+made. It is written elsewhere and then renamed, under a lock, so that two processes cannot meet in it; its arrays carry
+checksums, and an entry that does not match them is made again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from factorizer.data.cases import Case, DataError, Problem
+from factorizer.data.preprocess import Normalization, prepare_case
+
+Array = NDArray[Any]
+VERSION = 1  # of what preprocessing does and of the entries' form
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that preprocessing depends on beside the files."""
+
+    channels: tuple[str, ...]
+    label_values: Mapping[int, int]
+    spacing_mm: tuple[float, ...] | None
+    crop_to_nonzero: bool
+    normalization: Normalization
+
+    def as_text(self) -> str:
+        values = {**vars(self), "label_values": sorted(self.label_values.items()), "version": VERSION}
+        return json.dumps(values, sort_keys=True)
+
+
+class CaseStore:
+    """The preprocessed cases of a data set. `prepare` makes or checks entries, `open` gives their arrays."""
+
+    def __init__(self, folder: Path, cases: Iterable[Case], settings: Settings) -> None:
+        self.folder, self.settings = folder, settings
+        self.cases = {case.name: case for case in cases}
+        self.entries: dict[str, Path] = {}
+
+    def prepare(self, names: Sequence[str], advance: Callable[[], object] = lambda: None) -> list[Problem]:
+        """Make sure that these cases are there and whole; the problems of those that cannot be."""
+        problems: list[Problem] = []
+
+        def work(name: str) -> None:
+            try:
+                self.entries[name] = self.entry(self.cases[name])
+            except DataError as error:
+                problems.extend(error.problems)
+            advance()
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(work, names))
+        return problems
+
+    def open(self, name: str) -> tuple[Array, Array]:
+        """Image (C, *spatial) and label map (*spatial) of a prepared case, read from disk as far as used."""
+        if name not in self.entries:
+            self.entries[name] = self.entry(self.cases[name])
+        entry = self.entries[name]
+        return np.load(entry / "image.npy", mmap_mode="r"), np.load(entry / "label.npy", mmap_mode="r")
+
+    def entry(self, case: Case) -> Path:
+        """The folder of a case's entry, made if it is not there or not whole."""
+        path = self.folder / f"{case.name}-{self.key(case)}"
+        locks = self.folder / ".locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        with FileLock(locks / path.name):  # one process checks, removes and makes an entry at a time
+            if not is_whole(path):
+                shutil.rmtree(path, ignore_errors=True)
+                self.write(case, path)
+        return path
+
+    def key(self, case: Case) -> str:
+        """A hash of the contents of the case's files and of the settings."""
+        digest = hashlib.blake2b(self.settings.as_text().encode(), digest_size=10)
+        sources = [case.channels[channel] for channel in self.settings.channels if channel in case.channels]
+        files = {source.file for source in sources} | ({case.label} if case.label is not None else set())
+        hashes = {file: file_hash(case, file) for file in sorted(files)}
+        digest.update(str([(source.index, hashes[source.file]) for source in sources]).encode())
+        digest.update(hashes[case.label].encode() if case.label is not None else b"")
+        return digest.hexdigest()
+
+    def write(self, case: Case, path: Path) -> None:
+        prepared = prepare_case(
+            case,
+            channels=self.settings.channels,
+            label_values=self.settings.label_values,
+            spacing_mm=self.settings.spacing_mm,
+            crop_to_nonzero=self.settings.crop_to_nonzero,
+            normalization=self.settings.normalization,
+        )
+        assert prepared.label is not None, "labels were asked for"
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=self.folder) as folder:
+            temporary = Path(folder) / "entry"
+            temporary.mkdir()
+            np.save(temporary / "image.npy", prepared.image)
+            np.save(temporary / "label.npy", prepared.label)
+            sums = {name: checksum(temporary / name) for name in ("image.npy", "label.npy")}
+            (temporary / "checksums.json").write_text(json.dumps(sums))
+            os.rename(temporary, path)
+
+
+def is_whole(entry: Path) -> bool:
+    """Whether an entry's arrays are those that were written."""
+    try:
+        sums = json.loads((entry / "checksums.json").read_text())
+        return all(checksum(entry / name) == sums[name] for name in ("image.npy", "label.npy"))
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def checksum(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
+def file_hash(case: Case, file: Path) -> str:
+    try:
+        return checksum(file)
+    except OSError as error:
+        reason = error.strerror or "unknown reason"
+        raise DataError(Problem(case.name, str(file), f"the file cannot be read ({reason})", "check it")) from None

@@ -1,0 +1,119 @@
+"""What a data set is once its files are found: cases, their channels and labels, and what is wrong with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with a case or with the data set (case ""): what was found, where, and what to do."""
+
+    case: str
+    file: str
+    message: str
+    remedy: str
+    severity: Literal["error", "warning"] = "error"
+
+    def __str__(self) -> str:
+        place = f"{self.file}: " if self.file else f"{self.case}: " if self.case else ""
+        return f"{place}{self.message}; {self.remedy}"
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class DataError(ValueError):
+    """Data that cannot be used: one or several problems."""
+
+    def __init__(self, *problems: Problem) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a channel is: a file, which of its channels, and how many the file must hold."""
+
+    file: Path
+    index: int = 0
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """One image of a patient, channel by channel, and its label map if there is one."""
+
+    name: str
+    channels: Mapping[str, Source]
+    label: Path | None = None
+    patient: str = ""  # whose cases stay together in a fold; the case itself unless given
+
+    @property
+    def owner(self) -> str:
+        return self.patient or self.name
+
+
+@dataclass(frozen=True)
+class Cohort:
+    """The cases of a data set, with the names of its channels and labels.
+
+    `label_values` turns the values on disk into those of `labels`; a value it does not have is an error.
+    `regions` are the named unions of labels that the data set itself asks for, if it does.
+    """
+
+    root: Path
+    layout: str
+    cases: tuple[Case, ...]
+    channels: tuple[str, ...]
+    labels: Mapping[str, int]
+    label_values: Mapping[int, int]
+    regions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    problems: tuple[Problem, ...] = ()
+
+    def case(self, name: str) -> Case:
+        return next(case for case in self.cases if case.name == name)
+
+
+def select_channels(cohort: Cohort, wanted: Sequence[str]) -> tuple[str, ...]:
+    """The data set's names of the channels a preset wants: the same names, or the only one under another name."""
+    known = {channel for case in cohort.cases for channel in case.channels}
+    if known >= set(wanted):
+        return tuple(wanted)
+    if len(wanted) == len(cohort.channels) == 1:
+        return cohort.channels
+    message = f"the preset wants the channels {', '.join(wanted)}, the data set has {', '.join(cohort.channels)}"
+    raise DataError(Problem("", str(cohort.root), message, "correct data.channels of the preset"))
+
+
+def select_label_values(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, int]:
+    """The values on disk that a preset's labels allow, and what they become; background stays 0.
+
+    Labels are the same that have the same name; where names differ, the same value.
+    """
+    shared = cohort.labels.keys() & labels.keys()
+    if shared == labels.keys():
+        ours = {cohort.labels[name]: value for name, value in labels.items()}
+    elif all(cohort.labels[name] == labels[name] for name in shared):
+        ours = {value: value for value in labels.values()}
+    else:
+        theirs, wanted = (", ".join(f"{n} = {v}" for n, v in x.items()) for x in (cohort.labels, labels))
+        message = f"its labels ({theirs}) contradict the preset's ({wanted})"
+        raise DataError(Problem("", str(cohort.root), message, "name the preset's labels as the data set does"))
+    ours[0] = 0
+    return {value: ours[named] for value, named in cohort.label_values.items() if named in ours}
+
+
+def drop_duplicates(cases: Sequence[Case]) -> tuple[list[Case], list[Problem]]:
+    """The cases whose name is theirs alone, and a problem for each name that several have."""
+    counts = Counter(case.name for case in cases)
+    problems = []
+    for name in (name for name, count in counts.items() if count > 1):
+        files = [str(next(iter(case.channels.values())).file) for case in cases if case.name == name]
+        message = f"the name stands for {len(files)} cases ({' and '.join(files)})"
+        problems.append(Problem(name, "", message, "rename or remove all but one"))
+    return [case for case in cases if counts[case.name] == 1], problems

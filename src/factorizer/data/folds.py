@@ -1,0 +1,114 @@
+"""Folds of the cross-validation: drawn from a seed, or given; a patient is never in two of them."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from factorizer.data.cases import Case, DataError, Problem
+from factorizer.files import write_atomically
+
+Folds = dict[int, list[str]]  # fold -> names of its cases
+
+
+def draw_folds(
+    cases: Sequence[Case], *, num_folds: int, seed: int, volumes: Mapping[str, float] | None = None
+) -> Folds:
+    """Deal the patients into folds of about equal size; with `volumes` also of about equal lesion volumes.
+
+    Patients are shuffled, or put in the order of their volumes and shuffled within runs of `num_folds`, and
+    dealt out in turn.
+    """
+    patients: dict[str, list[str]] = defaultdict(list)
+    for case in cases:
+        patients[case.owner].append(case.name)
+    if len(patients) < num_folds:
+        message = f"{len(patients)} patients cannot be dealt into {num_folds} folds"
+        raise DataError(Problem("", "", message, "use fewer folds (training.folds)"))
+    generator = np.random.default_rng(seed)
+    names = sorted(patients)
+    order = [names[i] for i in generator.permutation(len(names))]
+    if volumes is not None:
+        order.sort(key=lambda patient: sum(volumes[name] for name in patients[patient]))
+    folds: Folds = {fold: [] for fold in range(num_folds)}
+    for first in range(0, len(order), num_folds):
+        run = order[first : first + num_folds]
+        places = generator.permutation(num_folds)[: len(run)] if volumes is not None else range(len(run))
+        for place, patient in zip(places, run, strict=True):
+            folds[int(place)] += patients[patient]
+    return {fold: sorted(names) for fold, names in folds.items()}
+
+
+def read_folds(file: Path, cases: Sequence[Case]) -> Folds:
+    """Folds from a CSV (columns case, fold) or a folds.json, for the cases that there are."""
+    try:
+        pairs = list(read_folds_json(file) if file.suffix == ".json" else read_folds_csv(file))
+    except OSError as error:
+        message = f"the file cannot be read ({error.strerror})"
+        raise DataError(Problem("", str(file), message, "give a CSV with the columns case and fold")) from None
+    given: dict[str, int] = {}
+    for name, fold in pairs:
+        if given.setdefault(name, fold) != fold:
+            raise DataError(Problem(name, str(file), f"case {name} stands in two folds", "keep one"))
+    missing = [case.name for case in cases if case.name not in given]
+    if missing:
+        message = f"it has no fold for {len(missing)} cases ({', '.join(missing[:5])}{', ...' * (len(missing) > 5)})"
+        raise DataError(Problem("", str(file), message, "add them"))
+    folds: Folds = defaultdict(list)
+    for case in cases:
+        folds[given[case.name]].append(case.name)
+    check_patients(folds, cases, str(file))
+    return {fold: sorted(folds[fold]) for fold in sorted(folds)}
+
+
+def read_folds_csv(file: Path) -> Iterator[tuple[str, int]]:
+    with file.open(newline="", encoding="utf-8-sig") as text:
+        lines = csv.DictReader(text)
+        if not {"case", "fold"} <= set(lines.fieldnames or ()):
+            got = ", ".join(lines.fieldnames or ()) or "none"
+            raise DataError(Problem("", str(file), f"its columns are {got}", "give the columns case and fold"))
+        for line in lines:
+            if not (line["fold"] or "").strip().isdigit():
+                message = f"case {line['case']} has the fold {line['fold']!r}"
+                raise DataError(Problem("", str(file), message, "give whole numbers"))
+            yield line["case"], int(line["fold"])
+
+
+def read_folds_json(file: Path) -> Iterator[tuple[str, int]]:
+    try:
+        folds = json.loads(file.read_text())["folds"]
+        yield from [(name, int(fold)) for fold, names in folds.items() for name in names]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(Problem("", str(file), f"it holds no folds ({error!r})", "draw them again")) from None
+
+
+def write_folds(file: Path, folds: Folds, *, origin: str) -> None:
+    """`origin` says where they are from, such as the seed."""
+    content = {"origin": origin, "folds": {str(fold): names for fold, names in folds.items()}}
+    write_atomically(file, json.dumps(content, indent=2) + "\n")
+
+
+def split_fold(folds: Folds, fold: int) -> tuple[list[str], list[str]]:
+    """The cases to train on and the cases held out."""
+    if not folds.get(fold):
+        listed = ", ".join(str(k) for k, names in folds.items() if names)
+        raise DataError(Problem("", "", f"fold {fold} has no cases", f"choose one of the folds {listed}"))
+    training = sorted(name for other, names in folds.items() if other != fold for name in names)
+    if not training:
+        raise DataError(Problem("", "", f"all cases are in fold {fold}", "give at least two folds"))
+    return training, list(folds[fold])
+
+
+def check_patients(folds: Mapping[int, Sequence[str]], cases: Sequence[Case], file: str) -> None:
+    owner = {case.name: case.owner for case in cases}
+    place: dict[str, int] = {}
+    for fold, names in folds.items():
+        for name in names:
+            if place.setdefault(owner[name], fold) != fold:
+                message = f"patient {owner[name]} is in the folds {place[owner[name]]} and {fold}"
+                raise DataError(Problem(name, file, message, "put all cases of a patient into one fold"))

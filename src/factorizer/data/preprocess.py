@@ -1,0 +1,121 @@
+"""From a case's files to the array a network takes, and exactly back (Sec. 4.2).
+
+Turn to canonical orientation, resample to the preset's spacing, crop to the non-zero box, z-score per channel
+over its non-zero voxels. A `Frame` remembers what was done; `restore` undoes it for a prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+
+from factorizer.data.cases import Case
+from factorizer.data.images import VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
+
+Array = NDArray[Any]
+Normalization = Literal["zscore-nonzero", "none"]
+LINEAR = {2: "bilinear", 3: "trilinear"}
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Where a preprocessed array lies in its image."""
+
+    grid: VoxelGrid  # of the file
+    resampled_shape: tuple[int, ...]  # in canonical orientation, before cropping
+    box: tuple[slice, ...]  # of the crop
+
+    @property
+    def spacing_mm(self) -> tuple[float, ...]:
+        """Of the preprocessed array: the image keeps its extent, so this may differ from the preset's by a hair."""
+        canonical = canonical_grid(self.grid)
+        sizes = zip(canonical.spacing_mm, canonical.shape, self.resampled_shape, strict=True)
+        return tuple(spacing * before / after for spacing, before, after in sizes)
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A case as the network takes it: image (C, *spatial) float32, label (*spatial) uint8 or None."""
+
+    name: str
+    image: Array
+    label: Array | None
+    frame: Frame
+
+
+def prepare_case(
+    case: Case,
+    *,
+    channels: Sequence[str],
+    label_values: Mapping[int, int] | None,
+    spacing_mm: Sequence[float] | None,
+    crop_to_nonzero: bool,
+    normalization: Normalization,
+) -> Prepared:
+    """Read and preprocess a case; without `label_values` its label is left alone."""
+    volume = read_image(case, channels)
+    label = read_label(case, label_values, volume.grid) if label_values is not None else None
+    image = volume.array
+    shape = resampled_shape(image.shape[1:], volume.spacing_mm, spacing_mm)
+    image = resample(image, shape, "linear")
+    if label is not None:
+        label = resample(label[None], shape, "nearest")[0]
+    box = nonzero_box(image) if crop_to_nonzero else tuple(slice(0, n) for n in shape)
+    image = image[(slice(None), *box)]
+    label = None if label is None else np.ascontiguousarray(label[box])
+    image = zscore_nonzero(image) if normalization == "zscore-nonzero" else image
+    return Prepared(case.name, np.ascontiguousarray(image, np.float32), label, Frame(volume.grid, shape, box))
+
+
+def resampled_shape(
+    shape: Sequence[int], spacing_mm: Sequence[float], target_mm: Sequence[float] | None
+) -> tuple[int, ...]:
+    """The shape at another spacing, of the same extent to within half a voxel."""
+    if target_mm is None:
+        return tuple(shape)
+    return tuple(max(1, round(n * s / t)) for n, s, t in zip(shape, spacing_mm, target_mm, strict=True))
+
+
+def resample(array: Array, shape: Sequence[int], mode: Literal["linear", "nearest"]) -> Array:
+    """(C, *spatial) -> (C, *shape) over the same extent; the array itself where nothing changes."""
+    if tuple(array.shape[1:]) == tuple(shape):
+        return array
+    x = torch.from_numpy(np.ascontiguousarray(array))[None]
+    if mode == "nearest":
+        return F.interpolate(x, tuple(shape), mode="nearest-exact")[0].numpy()
+    return F.interpolate(x.float(), tuple(shape), mode=LINEAR[len(shape)], align_corners=False)[0].numpy()
+
+
+def nonzero_box(image: Array) -> tuple[slice, ...]:
+    """The smallest box around the voxels (C, *spatial) that are not zero in every channel."""
+    present = np.asarray(image.any(0))
+    box = []
+    for axis in range(present.ndim):
+        places = np.flatnonzero(present.any(tuple(other for other in range(present.ndim) if other != axis)))
+        box.append(slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, present.shape[axis]))
+    return tuple(box)
+
+
+def zscore_nonzero(image: Array) -> Array:
+    """Per channel: zero mean and unit variance over the non-zero voxels; zeros stay zero."""
+    image = image.astype(np.float32)
+    for channel in image:
+        inside = channel != 0
+        if inside.any():
+            values = channel[inside].astype(np.float64)
+            channel[inside] = (values - values.mean()) / max(values.std(), 1e-8)
+    return image
+
+
+def restore(array: Array, frame: Frame, mode: Literal["linear", "nearest"]) -> Array:
+    """(C, *preprocessed) -> (C, *shape of the file): what lies outside the crop is zero."""
+    whole = np.zeros((len(array), *frame.resampled_shape), array.dtype)
+    whole[(slice(None), *frame.box)] = array
+    whole = resample(whole, canonical_grid(frame.grid).shape, mode)
+    return np.ascontiguousarray(restore_orientation(whole, frame.grid))

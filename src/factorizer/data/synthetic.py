@@ -1,0 +1,186 @@
+"""`factorizer data synth`: synthetic data sets in the true layouts of BraTS (Decathlon), ISLES'22 and Hippocampus.
+
+The anatomy is in brains.py; here it gets MRI contrasts, a bias field, noise and slices, and is written to files.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+from scipy.ndimage import gaussian_filter
+
+from factorizer.data import brains
+from factorizer.data.brains import Array, Generator
+from factorizer.data.cases import DataError, Problem
+from factorizer.files import write_atomically
+
+# mean intensity of each tissue, in the order of brains.py: outside, fluid, grey, white, edema, necrosis, enhancing,
+# vessel, spot, cyst, stroke, shine
+CONTRASTS = {
+    "FLAIR": (0, 0.20, 0.62, 0.50, 0.78, 0.42, 0.70, 0.68, 0.77, 0.44, 0.75, 0.70),
+    "T1": (0, 0.22, 0.55, 0.75, 0.52, 0.36, 0.50, 0.50, 0.54, 0.37, 0.50, 0.60),
+    "T1Gd": (0, 0.22, 0.56, 0.74, 0.53, 0.36, 0.90, 0.91, 0.55, 0.37, 0.50, 0.60),
+    "T2": (0, 0.95, 0.60, 0.45, 0.78, 0.85, 0.66, 0.64, 0.77, 0.84, 0.72, 0.70),
+    "DWI": (0, 0.20, 0.55, 0.48, 0.52, 0.40, 0.55, 0.50, 0.58, 0.30, 0.88, 0.86),
+    "ADC": (0, 1.00, 0.36, 0.32, 0.55, 0.80, 0.45, 0.40, 0.45, 0.80, 0.20, 0.38),
+}
+BRATS_LABELS = {brains.EDEMA: 1, brains.NECROSIS: 2, brains.ENHANCING: 3}
+
+
+@dataclass(frozen=True)
+class Scan:
+    """One synthetic case: channels (C, X, Y, Z), label map, and the size of a voxel."""
+
+    image: Array
+    label: Array
+    spacing_mm: tuple[float, float, float]
+
+
+def write_synthetic(
+    kind: str, folder: Path, *, cases: int, size: int, seed: int, advance: Callable[[], object] = lambda: None
+) -> None:
+    """Write a data set of the kind brats, isles22 or hippocampus into a folder that does not exist or is empty."""
+    if kind not in KINDS:
+        raise ValueError(f"there is no synthetic data set {kind!r}; choose one of {', '.join(KINDS)}")
+    if size < 24 or cases < 1:
+        raise ValueError(f"got {cases} cases of size {size}; give at least 1 case of size 24")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise DataError(Problem("", str(folder), "the folder is not empty", "give another; nothing is overwritten"))
+    make, write_case, finish = KINDS[kind]
+    names = []
+    for index in range(cases):
+        scan = make(size, np.random.default_rng((seed, index)), index)
+        names.append(write_case(folder, index, scan))
+        advance()
+    finish(folder, names)
+
+
+def render(tissue: Array, channel: str, generator: Generator) -> Array:
+    """An MRI contrast of a tissue map: means that differ from scanner to scanner, partial volume, bias, noise."""
+    means = np.array(CONTRASTS[channel]) + generator.normal(0, 0.025, len(CONTRASTS[channel]))
+    inside = tissue != brains.OUTSIDE
+    image = gaussian_filter(means[tissue], 0.5)
+    bias = np.exp(0.12 * brains.smooth_noise(tissue.shape, min(tissue.shape) / 3, generator))
+    noisy = image * bias + generator.normal(0, generator.uniform(0.02, 0.045), tissue.shape)
+    return np.where(inside, np.maximum(noisy, 0.005), 0) * generator.uniform(0.8, 1.25)
+
+
+def make_brats(size: int, generator: Generator, index: int) -> Scan:
+    tissue, depth = brains.make_brain((size, size, size), generator)
+    brains.add_lookalikes(tissue, depth, generator)
+    brains.add_tumour(tissue, depth, generator)
+    image = np.stack([render(tissue, channel, generator) for channel in ("FLAIR", "T1", "T1Gd", "T2")])
+    label = np.zeros(tissue.shape, np.uint8)
+    for kind, value in BRATS_LABELS.items():
+        label[tissue == kind] = value
+    return Scan(1000 * image, label, (1.0, 1.0, 1.0))
+
+
+def make_isles(size: int, generator: Generator, index: int) -> Scan:
+    """Every seventh case has no lesion, every third has thick slices."""
+    tissue, depth = brains.make_brain((size, size, size), generator)
+    brains.add_lookalikes(tissue, depth, generator)
+    if index % 7 != 6:
+        brains.add_strokes(tissue, depth, generator)
+    brains.add_shine(tissue, depth, generator)
+    image = np.stack([render(tissue, channel, generator) for channel in ("DWI", "ADC")])
+    label = (tissue == brains.STROKE).astype(np.uint8)
+    scan = Scan(image * np.array([800.0, 2500.0])[:, None, None, None], label, (2.0, 2.0, 2.0))
+    return thicken_slices(scan, 3) if index % 3 == 2 else scan
+
+
+def make_hippocampus(size: int, generator: Generator, index: int) -> Scan:
+    """Crops around the hippocampus; the scale of the intensities differs by orders of magnitude, as in the real set."""
+    tissue, label = brains.make_hippocampus((round(0.7 * size), size, round(0.72 * size)), generator)
+    image = render(tissue, "T1", generator)[None]
+    return Scan(image * 10 ** generator.uniform(2, 5), label, (1.0, 1.0, 1.0))
+
+
+def thicken_slices(scan: Scan, factor: int) -> Scan:
+    """Average runs of slices, as thick slices do; a voxel keeps the label that most of it has."""
+    depth = scan.label.shape[2] // factor * factor
+    slabs = scan.image[..., :depth].reshape(*scan.image.shape[:3], -1, factor).mean(-1)
+    votes = scan.label[..., :depth].reshape(*scan.label.shape[:2], -1, factor).mean(-1)
+    return Scan(slabs, (votes >= 0.5).astype(np.uint8), (*scan.spacing_mm[:2], scan.spacing_mm[2] * factor))
+
+
+def save_nifti(file: Path, array: Array, spacing_mm: tuple[float, ...]) -> None:
+    """With the left-right axis pointing left, as scanners write it."""
+    affine = np.diag((-spacing_mm[0], *spacing_mm[1:], 1.0))
+    half = [spacing * n / 2 for spacing, n in zip(spacing_mm, array.shape, strict=False)]
+    affine[:3, 3] = half[0], -half[1], -half[2]
+    image = nibabel.Nifti1Image(array[::-1], affine)
+    image.header.set_xyzt_units("mm")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    nibabel.save(image, file)
+
+
+def write_msd_case(prefix: str) -> Callable[[Path, int, Scan], str]:
+    def write(folder: Path, index: int, scan: Scan) -> str:
+        name = f"{prefix}_{index + 1:03d}"
+        image = np.moveaxis(scan.image, 0, -1).astype(np.float32)
+        save_nifti(
+            folder / "imagesTr" / f"{name}.nii.gz", image[..., 0] if len(scan.image) == 1 else image, scan.spacing_mm
+        )
+        save_nifti(folder / "labelsTr" / f"{name}.nii.gz", scan.label, scan.spacing_mm)
+        return name
+
+    return write
+
+
+def finish_msd(title: str, modality: list[str], labels: list[str]) -> Callable[[Path, list[str]], None]:
+    def finish(folder: Path, names: list[str]) -> None:
+        description: dict[str, Any] = {
+            "name": title,
+            "description": "Synthetic; procedural anatomy, no patient",
+            "licence": "CC0 1.0",
+            "tensorImageSize": "4D" if len(modality) > 1 else "3D",
+            "modality": {str(i): name for i, name in enumerate(modality)},
+            "labels": {str(i): name for i, name in enumerate(["background", *labels])},
+            "numTraining": len(names),
+            "training": [
+                {"image": f"./imagesTr/{name}.nii.gz", "label": f"./labelsTr/{name}.nii.gz"} for name in names
+            ],
+        }
+        write_atomically(folder / "dataset.json", json.dumps(description, indent=1) + "\n")
+
+    return finish
+
+
+def write_isles_case(folder: Path, index: int, scan: Scan) -> str:
+    case, session = f"sub-strokecase{index + 1:04d}", "ses-0001"
+    for array, channel in zip(scan.image, ("dwi", "adc"), strict=True):
+        file = folder / "rawdata" / case / session / "dwi" / f"{case}_{session}_{channel}.nii.gz"
+        save_nifti(file, array.astype(np.float32), scan.spacing_mm)
+    file = folder / "derivatives" / case / session / f"{case}_{session}_msk.nii.gz"
+    save_nifti(file, scan.label, scan.spacing_mm)
+    return case
+
+
+def finish_isles(folder: Path, names: list[str]) -> None:
+    description = {"Name": "Synthetic ISLES", "BIDSVersion": "1.6.0", "License": "CC0 1.0"}
+    write_atomically(folder / "dataset_description.json", json.dumps(description, indent=1) + "\n")
+
+
+Kind = tuple[Callable[[int, Generator, int], Scan], Callable[[Path, int, Scan], str], Callable[[Path, list[str]], None]]
+KINDS: Mapping[str, Kind] = {
+    "brats": (
+        make_brats,
+        write_msd_case("BRATS"),
+        finish_msd(
+            "Synthetic BraTS", ["FLAIR", "T1w", "t1gd", "T2w"], ["edema", "non-enhancing tumor", "enhancing tumour"]
+        ),
+    ),
+    "isles22": (make_isles, write_isles_case, finish_isles),
+    "hippocampus": (
+        make_hippocampus,
+        write_msd_case("hippocampus"),
+        finish_msd("Synthetic Hippocampus", ["MRI"], ["Anterior", "Posterior"]),
+    ),
+}

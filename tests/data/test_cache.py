@@ -1,0 +1,125 @@
+"""Cached cases: made once, never trusted when they should not be."""
+
+from __future__ import annotations
+
+import multiprocessing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from writing import random_image, write_msd, write_nifti
+
+from factorizer.data import cache
+from factorizer.data.cache import CaseStore, Settings
+from factorizer.data.layouts import read_cohort
+
+VALUES = {0: 0, 1: 1, 2: 2, 3: 3}
+SETTINGS = Settings(("T1",), VALUES, None, True, "zscore-nonzero")
+
+
+def make_store(folder: Path, settings: Settings = SETTINGS) -> CaseStore:
+    return CaseStore(folder / "cache", read_cohort(folder / "set").cases, settings)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_msd(tmp_path / "set", cases=2, channels=["T1"])
+    return tmp_path
+
+
+def count_preparations(monkeypatch) -> list[str]:
+    prepared: list[str] = []
+    original = cache.prepare_case
+
+    def counting(case, **options):
+        prepared.append(case.name)
+        return original(case, **options)
+
+    monkeypatch.setattr(cache, "prepare_case", counting)
+    return prepared
+
+
+def test_a_case_is_prepared_once(folder: Path, monkeypatch) -> None:
+    prepared = count_preparations(monkeypatch)
+    for _ in range(2):
+        store = make_store(folder)
+        assert store.prepare(["case_000", "case_001"]) == []
+        image, label = store.open("case_000")
+        assert image.shape == (1, 12, 10, 8)
+        assert label.shape == (12, 10, 8)
+    assert sorted(prepared) == ["case_000", "case_001"]
+
+
+def test_a_changed_file_or_setting_makes_another_entry(folder: Path, monkeypatch) -> None:
+    prepared = count_preparations(monkeypatch)
+    before = np.array(make_store(folder).open("case_000")[0])
+    write_nifti(folder / "set" / "imagesTr" / "case_000.nii.gz", random_image(77))
+    changed = np.array(make_store(folder).open("case_000")[0])
+    assert not np.array_equal(before, changed)
+    plain = make_store(folder, replace(SETTINGS, normalization="none")).open("case_000")[0]
+    np.testing.assert_array_equal(plain[0], random_image(77))
+    assert len(prepared) == 3
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "remove", "no-sums"])
+def test_a_damaged_entry_is_made_again(folder: Path, damage: str) -> None:
+    store = make_store(folder)
+    good = np.array(store.open("case_000")[0])
+    file = store.entries["case_000"] / "image.npy"
+    content = bytearray(file.read_bytes())
+    if damage == "cut":
+        file.write_bytes(content[:-100])
+    elif damage == "flip":
+        content[-7] ^= 255
+        file.write_bytes(content)
+    elif damage == "remove":
+        file.unlink()
+    else:
+        (store.entries["case_000"] / "checksums.json").unlink()
+    np.testing.assert_array_equal(make_store(folder).open("case_000")[0], good)
+
+
+def test_a_bad_case_is_reported_and_the_others_go_on(folder: Path) -> None:
+    (folder / "set" / "imagesTr" / "case_000.nii.gz").write_bytes(b"x")
+    store = make_store(folder)
+    (problem,) = store.prepare(["case_000", "case_001"])
+    assert problem.case == "case_000"
+    assert list(store.entries) == ["case_001"]
+
+
+def test_an_interrupted_write_leaves_nothing_behind(folder: Path, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(np, "save", fail)
+    with pytest.raises(OSError, match="No space left"):
+        make_store(folder).open("case_000")
+    assert entries_of(folder) == []
+
+
+def entries_of(folder: Path) -> list[str]:
+    return sorted(path.name for path in (folder / "cache").iterdir() if path.name != ".locks")
+
+
+def test_an_entry_can_be_read_by_others(folder: Path) -> None:
+    store = make_store(folder)
+    store.open("case_000")
+    ordinary = folder / "ordinary"
+    ordinary.mkdir()
+    assert store.entries["case_000"].stat().st_mode == ordinary.stat().st_mode
+
+
+def prepare_all(folder: Path) -> int:
+    store = make_store(folder)
+    return len(store.prepare(["case_000", "case_001"])) + sum(not store.open(name)[0].any() for name in store.cases)
+
+
+def test_two_processes_may_prepare_the_same_cases(folder: Path) -> None:
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(prepare_all, [folder] * 4) == [0] * 4
+    assert len(entries_of(folder)) == 2
+    for path in (folder / "cache").glob("case*"):  # damaged for all at once
+        (path / "image.npy").write_bytes(b"x")
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        assert pool.map(prepare_all, [folder] * 4) == [0] * 4

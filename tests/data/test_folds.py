@@ -1,0 +1,110 @@
+"""Folds: drawn or given, and never with a patient in two."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from factorizer.data.cases import Case, DataError
+from factorizer.data.folds import draw_folds, read_folds, split_fold, write_folds
+
+
+def make_cases(count: int, per_patient: int = 1) -> list[Case]:
+    return [Case(f"case{i:03d}", {}, None, f"patient{i // per_patient}") for i in range(count)]
+
+
+def test_folds_are_even_and_follow_the_seed() -> None:
+    cases = make_cases(23)
+    folds = draw_folds(cases, num_folds=5, seed=0)
+    assert sorted(len(names) for names in folds.values()) == [4, 4, 5, 5, 5]
+    assert sorted(name for names in folds.values() for name in names) == [case.name for case in cases]
+    assert folds == draw_folds(list(reversed(cases)), num_folds=5, seed=0)
+    assert folds != draw_folds(cases, num_folds=5, seed=1)
+
+
+def test_a_patient_stays_in_one_fold() -> None:
+    cases = make_cases(30, per_patient=3)
+    for names in draw_folds(cases, num_folds=5, seed=2).values():
+        patients = {case.owner for case in cases if case.name in names}
+        assert len(names) == 3 * len(patients)
+
+
+def test_stratified_folds_have_alike_volumes() -> None:
+    cases = make_cases(100)
+    volumes = {case.name: float(10 ** np.random.default_rng(i).uniform(-1, 3)) for i, case in enumerate(cases)}
+
+    def spread(folds: dict) -> float:
+        return float(np.std([np.mean(np.log([volumes[name] for name in names])) for names in folds.values()]))
+
+    drawn = [spread(draw_folds(cases, num_folds=5, seed=s)) for s in range(10)]
+    stratified = [spread(draw_folds(cases, num_folds=5, seed=s, volumes=volumes)) for s in range(10)]
+    assert max(stratified) < 0.3 * np.mean(drawn)
+    assert draw_folds(cases, num_folds=5, seed=0, volumes=volumes) != draw_folds(
+        cases, num_folds=5, seed=1, volumes=volumes
+    )
+
+
+def test_folds_come_back_from_their_file(tmp_path: Path) -> None:
+    cases = make_cases(10)
+    folds = draw_folds(cases, num_folds=5, seed=0)
+    write_folds(tmp_path / "folds.json", folds, origin="seed 0")
+    assert json.loads((tmp_path / "folds.json").read_text())["origin"] == "seed 0"
+    assert read_folds(tmp_path / "folds.json", cases) == folds
+
+
+def test_a_given_split_may_have_any_fold_numbers(tmp_path: Path) -> None:
+    file = tmp_path / "folds.csv"
+    file.write_text("case,fold\ncase000,1\ncase001,4\ncase002,1\nother,2\n")
+    folds = read_folds(file, make_cases(3))
+    assert folds == {1: ["case000", "case002"], 4: ["case001"]}
+    assert split_fold(folds, 4) == (["case000", "case002"], ["case001"])
+    with pytest.raises(DataError, match="fold 0 has no cases; choose one of the folds 1, 4"):
+        split_fold(folds, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("name,fold\na,1\n", "its columns are name, fold; give the columns case and fold"),
+        ("case,fold\ncase000,1\n", r"no fold for 1 cases \(case001\)"),
+        ("case,fold\ncase000,x\ncase001,1\n", "case case000 has the fold 'x'"),
+        ("case,fold\ncase000,1\ncase001,1\ncase000,2\n", "case000 stands in two folds"),
+        ("case,fold\ncase000,1\ncase001,2\n", "patient patient0 is in the folds 1 and 2"),
+        ("case,fold\ncase000\n", "case case000 has the fold None"),
+    ],
+)
+def test_a_split_that_cannot_be_used_is_named(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "folds.csv"
+    file.write_text(text)
+    with pytest.raises(DataError, match=message):
+        read_folds(file, make_cases(2, per_patient=2))
+
+
+def test_a_table_from_a_spreadsheet_and_a_missing_one(tmp_path: Path) -> None:
+    file = tmp_path / "folds.csv"
+    file.write_text("case,fold\ncase000,0\ncase001,0\n", encoding="utf-8-sig")
+    assert read_folds(file, make_cases(2)) == {0: ["case000", "case001"]}
+    with pytest.raises(DataError, match="the file cannot be read"):
+        read_folds(tmp_path / "nowhere.csv", make_cases(2))
+
+
+def test_a_case_in_two_folds_of_a_json_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "folds.json"
+    file.write_text('{"folds": {"0": ["case000"], "1": ["case000", "case001"]}}')
+    with pytest.raises(DataError, match="case000 stands in two folds"):
+        read_folds(file, make_cases(2))
+
+
+def test_too_few_patients_are_named() -> None:
+    with pytest.raises(DataError, match="3 patients cannot be dealt into 5 folds"):
+        draw_folds(make_cases(9, per_patient=3), num_folds=5, seed=0)
+
+
+def test_a_damaged_folds_file_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "folds.json"
+    file.write_text("[]")
+    with pytest.raises(DataError, match="it holds no folds"):
+        read_folds(file, make_cases(2))

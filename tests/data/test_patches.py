@@ -1,0 +1,127 @@
+"""Training samples are functions of the seed and their number."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader
+from writing import SHAPE, random_image, write_msd, write_nifti
+
+from factorizer.config import Augmentation
+from factorizer.data.cache import CaseStore, Settings
+from factorizer.data.layouts import read_cohort
+from factorizer.data.patches import PatchDataset, cut_patch, padding_of
+
+LABELS, REGIONS = {"a": 1, "b": 2, "c": 3}, {"A": ("a",), "BC": ("b", "c")}
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> CaseStore:
+    folder = tmp_path_factory.mktemp("data")
+    cohort = read_cohort(write_msd(folder / "set", cases=5, channels=["T1", "T2"]))
+    settings = Settings(("T1", "T2"), cohort.label_values, None, True, "zscore-nonzero")
+    store = CaseStore(folder / "cache", cohort.cases, settings)
+    assert store.prepare(list(store.cases)) == []
+    return store
+
+
+def make(store: CaseStore, **options) -> PatchDataset:
+    options = {"length": 24, "patch_size": (8, 8, 8), "seed": 3, "augmentation": Augmentation()} | options
+    return PatchDataset(store, list(store.cases), labels=LABELS, regions=REGIONS, **options)
+
+
+def test_a_sample_has_image_target_case_and_index(store: CaseStore) -> None:
+    sample = make(store)[7]
+    assert sample["image"].shape == (2, 8, 8, 8)
+    assert sample["image"].dtype == torch.float32
+    assert sample["target"].shape == (2, 8, 8, 8)
+    assert set(sample["target"].unique().tolist()) <= {0.0, 1.0}
+    assert sample["case"] in store.cases
+    assert sample["index"] == 7
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
+@pytest.mark.parametrize("workers", [1, 4])
+def test_the_same_patches_come_out_whatever_the_number_of_workers(store: CaseStore, workers: int) -> None:
+    dataset = make(store)
+    loader = DataLoader(dataset, batch_size=2, num_workers=workers)
+    samples = [
+        sample for batch in loader for sample in zip(batch["image"], batch["target"], batch["case"], strict=True)
+    ]
+    assert len(samples) == len(dataset)
+    for index, (image, target, case) in enumerate(samples):
+        expected = dataset[index]
+        assert torch.equal(image, expected["image"])
+        assert torch.equal(target, expected["target"])
+        assert case == expected["case"]
+
+
+def sum_of_sample(dataset: PatchDataset, index: int) -> float:
+    return dataset[index]["image"].double().sum().item()
+
+
+def test_a_resumed_run_and_another_process_get_the_same(store: CaseStore) -> None:
+    first, again = make(store), make(store, length=100)
+    torch.manual_seed(9)  # whatever else was drawn before
+    np.random.seed(9)
+    assert torch.equal(first[20]["image"], again[20]["image"])
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(sum_of_sample, (first, 20)) == first[20]["image"].double().sum().item()
+    assert not torch.equal(first[20]["image"], make(store, seed=4)[20]["image"])
+
+
+def test_every_case_comes_once_before_any_comes_again(store: CaseStore) -> None:
+    dataset = make(store, length=20)
+    rounds = [[dataset[i]["case"] for i in range(start, start + 5)] for start in range(0, 20, 5)]
+    assert all(sorted(names) == sorted(store.cases) for names in rounds)
+    assert len({tuple(names) for names in rounds}) > 1  # in another order
+
+
+def test_patches_cover_the_image(store: CaseStore) -> None:
+    dataset = make(store, length=300, augmentation=None)
+    starts = [dataset.patch_start(np.zeros(SHAPE), np.random.default_rng(i)) for i in range(300)]
+    assert {start[0] for start in starts} == set(range(5))
+    assert {start[2] for start in starts} == {0}
+
+
+def test_foreground_patches_hold_a_labelled_voxel(tmp_path: Path) -> None:
+    label = np.zeros((40, 40, 40), np.uint8)
+    label[30, 5, 20] = 1
+    write_msd(tmp_path, cases=1, channels=["T1"])
+    write_nifti(tmp_path / "imagesTr" / "case_000.nii.gz", random_image(0, label.shape))
+    write_nifti(tmp_path / "labelsTr" / "case_000.nii.gz", label)
+    cohort = read_cohort(tmp_path)
+    settings = Settings(("T1",), cohort.label_values, None, False, "none")
+    store = CaseStore(tmp_path / "cache", cohort.cases, settings)
+    options = {"augmentation": None, "length": 200}
+    always = make(store, foreground_fraction=1.0, **options)
+    assert all(always[i]["target"].any() for i in range(50))
+    sometimes = make(store, foreground_fraction=0.3, **options)
+    assert 0.2 < np.mean([bool(sometimes[i]["target"].any()) for i in range(200)]) < 0.45
+
+
+def test_small_images_are_padded_on_both_sides_with_background() -> None:
+    image, label = np.ones((2, 5, 6, 7), np.float32), np.ones((5, 6, 7), np.uint8)
+    x, y = cut_patch(image, label, (0, 0, 0), (8, 6, 4))
+    assert x.shape == (2, 8, 6, 4)
+    assert y.shape == (8, 6, 4)
+    assert x[0, :, 0, 0].tolist() == [0, 1, 1, 1, 1, 1, 0, 0]
+    assert y[:, 0, 0].tolist() == [0, 1, 1, 1, 1, 1, 0, 0]
+    assert padding_of((5, 6, 7), (8, 6, 4)) == [(1, 2), (0, 0), (0, 0)]
+
+
+def test_an_index_out_of_range_and_no_case_are_errors(store: CaseStore) -> None:
+    with pytest.raises(IndexError, match="there are 24 samples; 24 is not one"):
+        make(store)[24]
+    with pytest.raises(ValueError, match="no case to take patches from"):
+        PatchDataset(store, [], length=1, patch_size=(8, 8, 8), labels=LABELS, regions=REGIONS, seed=0)
+
+
+def test_samples_are_spread_evenly(store: CaseStore) -> None:
+    counts = Counter(make(store, length=23)[i]["case"] for i in range(23))
+    assert max(counts.values()) - min(counts.values()) <= 1

@@ -1,0 +1,99 @@
+"""Preprocessing, and the way back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from writing import write_nifti
+
+from factorizer.data.cases import Case, Source
+from factorizer.data.preprocess import (
+    Prepared,
+    nonzero_box,
+    prepare_case,
+    resample,
+    resampled_shape,
+    restore,
+    zscore_nonzero,
+)
+
+
+def prepare(folder: Path, image: np.ndarray, label: np.ndarray, spacing=(1.0, 1.0, 1.0), **options: object) -> Prepared:
+    affine = np.diag((-spacing[0], *spacing[1:], 1.0))
+    channels = {f"c{i}": Source(write_nifti(folder / f"{i}.nii.gz", x, affine)) for i, x in enumerate(image)}
+    case = Case("case", channels, write_nifti(folder / "label.nii.gz", label, affine))
+    settings = {"spacing_mm": None, "crop_to_nonzero": True, "normalization": "zscore-nonzero"} | options
+    return prepare_case(case, channels=tuple(channels), label_values={0: 0, 1: 1}, **settings)
+
+
+@pytest.fixture
+def image() -> np.ndarray:
+    """Two channels in a box of 10 x 8 x 6 inside 16 x 16 x 16."""
+    image = np.zeros((2, 16, 16, 16), np.float32)
+    image[0, 3:13, 4:12, 5:11] = np.random.default_rng(0).uniform(10, 20, (10, 8, 6))
+    image[1, 4:12, 4:12, 5:11] = np.random.default_rng(1).uniform(1000, 5000, (8, 8, 6))
+    return image
+
+
+def test_the_crop_is_the_smallest_box_around_any_channel(tmp_path: Path, image) -> None:
+    prepared = prepare(tmp_path, image, image[0] > 15)
+    assert prepared.image.shape == (2, 10, 8, 6)
+    assert prepared.label is not None
+    assert prepared.label.shape == (10, 8, 6)
+    np.testing.assert_array_equal(prepared.label, (image[0] > 15)[::-1][3:13, 4:12, 5:11])  # turned to left-right
+
+
+def test_scores_are_over_nonzero_voxels_and_zeros_stay(image) -> None:
+    scored = zscore_nonzero(image)
+    for before, after in zip(image, scored, strict=True):
+        inside = before != 0
+        assert abs(after[inside].mean()) < 1e-5
+        assert abs(after[inside].std() - 1) < 1e-5
+        assert not after[~inside].any()
+    box = (slice(None), *nonzero_box(image))
+    np.testing.assert_array_equal(zscore_nonzero(image[box]), scored[box])  # cropping cannot change them
+
+
+def test_a_constant_channel_becomes_zero() -> None:
+    assert not zscore_nonzero(np.full((1, 4, 4, 4), 7.0)).any()
+
+
+@pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (0.9, 0.9, 4.8)])
+def test_a_label_comes_back_to_its_own_grid(tmp_path: Path, image, spacing) -> None:
+    label = (image[0] > 15).astype(np.uint8)
+    prepared = prepare(tmp_path, image, label, spacing)
+    assert prepared.label is not None
+    back = restore(prepared.label[None], prepared.frame, "nearest")[0]
+    np.testing.assert_array_equal(back, label)
+    assert back.shape == prepared.frame.grid.shape
+
+
+def test_a_resampled_label_comes_back_as_the_same_object(tmp_path: Path) -> None:
+    points = np.stack(np.meshgrid(*(np.linspace(-1, 1, n) for n in (40, 40, 12)), indexing="ij"))
+    ball = (np.square(points).sum(0) < 0.4).astype(np.uint8)
+    image = np.ones((1, 40, 40, 12), np.float32) + ball
+    prepared = prepare(tmp_path, image, ball, (1.0, 1.0, 4.0), spacing_mm=(2.0, 2.0, 2.0))
+    assert prepared.image.shape == (1, 20, 20, 24)
+    np.testing.assert_allclose(prepared.frame.spacing_mm, (2.0, 2.0, 2.0))
+    assert prepared.label is not None
+    back = restore(prepared.label[None], prepared.frame, "nearest")[0]
+    assert back.shape == ball.shape
+    dice = 2 * np.count_nonzero(back & ball) / (back.sum() + ball.sum())
+    assert dice > 0.93
+    volumes = prepared.label.sum() * 8, ball.sum() * 4
+    assert abs(volumes[0] / volumes[1] - 1) < 0.05
+
+
+def test_resampling_keeps_the_extent() -> None:
+    assert resampled_shape((112, 112, 25), (2.0, 2.0, 4.8), (2.0, 2.0, 2.0)) == (112, 112, 60)
+    assert resampled_shape((3, 3, 1), (1.0, 1.0, 1.0), None) == (3, 3, 1)
+    ramp = np.linspace(0, 1, 8, dtype=np.float32)[None, :, None, None].repeat(4, 2).repeat(4, 3)
+    fine = resample(ramp, (16, 4, 4), "linear")[0, :, 0, 0]
+    np.testing.assert_allclose(fine[1:-1], (np.arange(1, 15) - 0.5) / 14, atol=1e-6)
+
+
+def test_normalization_can_be_left_out(tmp_path: Path, image) -> None:
+    prepared = prepare(tmp_path, image, image[0] > 0, normalization="none", crop_to_nonzero=False)
+    np.testing.assert_array_equal(prepared.image, image[:, ::-1])

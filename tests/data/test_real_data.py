@@ -1,0 +1,96 @@
+"""A few real scans through the whole data stage; benchmarks/data.py --real takes all of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from factorizer.config import load_preset
+from factorizer.data.cache import CaseStore, Settings
+from factorizer.data.cases import Cohort
+from factorizer.data.folds import read_folds, split_fold
+from factorizer.data.images import read_image, read_label, turn_to_canonical
+from factorizer.data.layouts import read_cohort
+from factorizer.data.patches import PatchDataset
+from factorizer.data.preprocess import prepare_case, restore
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+COUNTS = {"Task04_Hippocampus": 200, "ISLES-2022": 120, "CHASEDB1": 20}
+LAYOUTS = {"Task04_Hippocampus": "msd", "ISLES-2022": "isles", "CHASEDB1": "pairs"}
+PATCHES = {"Task04_Hippocampus": (40, 56, 40), "ISLES-2022": (64, 64, 64), "CHASEDB1": (128, 128)}
+pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real scans are not at {SHARED}")
+
+
+@pytest.fixture(params=COUNTS)
+def cohort(request: pytest.FixtureRequest) -> Cohort:
+    return read_cohort(SHARED / request.param)
+
+
+def test_all_cases_are_found(cohort: Cohort) -> None:
+    assert cohort.layout == LAYOUTS[cohort.root.name]
+    assert len(cohort.cases) == COUNTS[cohort.root.name]
+    assert cohort.problems == ()
+
+
+def test_some_cases_are_read_and_give_patches(cohort: Cohort, tmp_path: Path) -> None:
+    spacing = load_preset("isles22").data.spacing_mm if cohort.layout == "isles" else None
+    settings = Settings(cohort.channels, cohort.label_values, spacing, True, "zscore-nonzero")
+    names = [case.name for case in cohort.cases[:: len(cohort.cases) // 4]][:4]
+    store = CaseStore(tmp_path, cohort.cases, settings)
+    assert store.prepare(names) == []
+    patch = PATCHES[cohort.root.name]
+    dataset = PatchDataset(
+        store,
+        names,
+        length=4,
+        patch_size=patch,
+        labels=cohort.labels,
+        regions={name: (name,) for name in cohort.labels},
+        seed=0,
+        foreground_fraction=1.0,
+    )
+    for sample in dataset:
+        assert sample["image"].shape == (len(cohort.channels), *patch)
+        assert sample["image"].isfinite().all()
+        assert sample["image"].std() > 0.1
+
+
+def test_a_label_goes_to_the_grid_of_the_network_and_back(cohort: Cohort) -> None:
+    """Exactly without resampling; with it, the same lesion up to its border."""
+    case = cohort.cases[0]
+    grid = read_image(case).grid
+    label = read_label(case, cohort.label_values, grid)
+    isles = cohort.layout == "isles"
+    prepared = prepare_case(
+        case,
+        channels=cohort.channels,
+        label_values=cohort.label_values,
+        spacing_mm=(2.0, 2.0, 2.0) if isles else None,
+        crop_to_nonzero=True,
+        normalization="zscore-nonzero",
+    )
+    assert prepared.label is not None
+    back = restore(prepared.label[None], prepared.frame, "nearest")[0]
+    assert back.shape == grid.shape
+    back = turn_to_canonical(back[None], grid)[0]
+    if isles:
+        overlap = 2 * np.count_nonzero(back & label) / (back.sum() + label.sum())
+        assert overlap > 0.8
+    else:
+        np.testing.assert_array_equal(back, label)
+
+
+def test_the_published_folds_are_taken() -> None:
+    cohort = read_cohort(SHARED / "ISLES-2022")
+    folds = read_folds(SHARED / "ISLES-2022" / "folds_published.csv", cohort.cases)
+    assert {fold: len(names) for fold, names in folds.items()} == {1: 30, 2: 30, 3: 30, 4: 30}
+    training, held_out = split_fold(folds, 2)
+    assert len(training) == 90
+    assert not set(training) & set(held_out)
+
+
+def test_both_eyes_are_one_patient() -> None:
+    cohort = read_cohort(SHARED / "CHASEDB1")
+    assert len({case.owner for case in cohort.cases}) == 10
