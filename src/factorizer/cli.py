@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from factorizer import __version__
-from factorizer.commands import data, presets, profile
+from factorizer.commands import data, presets, profile, train
 from factorizer.commands.console import Json, print_json, print_line
 from factorizer.models.registry import SYSTEMS
 
@@ -48,6 +48,7 @@ def models(json: Json = False) -> None:
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
 app.command()(profile.profile)
+app.command()(train.train)
 
 
 @app.command()

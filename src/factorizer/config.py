@@ -248,11 +248,36 @@ def parse_preset(text: str, origin: str) -> Preset:
         raise PresetError(f"{origin} is not YAML: {error}") from None
     if not isinstance(values, dict):
         raise PresetError(f"{origin} holds no sections; it must have at least title and data")
+    return validate_preset(values, origin)
+
+
+def validate_preset(values: dict[str, Any], origin: str) -> Preset:
     try:
         return Preset.model_validate(values)
     except ValidationError as error:
         problems = "\n".join(f"  {describe(problem)}" for problem in error.errors())
         raise PresetError(f"{origin} cannot be used:\n{problems}") from None
+
+
+def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
+    """A preset with some fields set, each as path.to.field=value with a value in YAML."""
+    values = preset.model_dump(mode="json")
+    for change in changes:
+        path, sign, text = change.partition("=")
+        if not sign:
+            raise PresetError(f"--set got {change!r}; give path.to.field=value, such as training.max_steps=100")
+        *parents, field = path.split(".")
+        section: Any = values
+        for parent in parents:
+            section = section.get(parent)
+            if not isinstance(section, dict):
+                known = ", ".join(Preset.model_fields)
+                raise PresetError(f"--set got {change!r}; there is no section {parent!r} (the sections are {known})")
+        try:
+            section[field] = yaml.safe_load(text)
+        except yaml.YAMLError as error:
+            raise PresetError(f"--set got {change!r}; the value is not YAML: {error}") from None
+    return validate_preset(values, "the preset with --set")
 
 
 def describe(problem: Any) -> str:

@@ -21,6 +21,7 @@ PACKAGES = {
     "numpy": "arrays",
     "monai": "UNETR, Swin UNETR and nnFormer",
     "einops": "the same",
+    "lightning": "training",
     "nibabel": "NIfTI images",
     "scipy": "synthetic scans",
     "matplotlib": "figures",

@@ -23,7 +23,7 @@ def user_errors() -> Iterator[None]:
     """Show what the user can mend as one message, not as a traceback."""
     try:
         yield
-    except (ValueError, TypeError, OSError) as error:
+    except (ValueError, FloatingPointError, OSError) as error:
         Console(stderr=True).print(f"[red]Error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
         raise typer.Exit(2) from None
 

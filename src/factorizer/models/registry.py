@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 MODELS = "factorizer.models"
 
 
+class OptionError(TypeError, ValueError):
+    """A keyword that a system's builder does not have."""
+
+
 @dataclass(frozen=True)
 class System:
     """A system that `build_model` can build: `module:function`, called with `fixed` and the user's options."""
@@ -74,7 +78,7 @@ def build_model(
     system, known = SYSTEMS[name], options_of(name)
     for option in options:
         if option not in known:
-            raise TypeError(
+            raise OptionError(
                 f"{name} has no option {option!r}{suggestion(option, known)}; its options are {', '.join(known)}"
             )
     return builder_of(name)(

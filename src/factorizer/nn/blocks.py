@@ -113,7 +113,7 @@ class Adapter(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, *, dropout: float = 0.0) -> None:
         super().__init__()
         self.proj = nn.Linear(in_channels, out_channels, bias=False)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = nn.Dropout(dropout) if dropout else nn.Identity()
 
     def forward(self, *maps: Tensor) -> Tensor:
         return apply_tiled(self.on_voxels, *maps, tilings=[Rows()], params=self.parameters())

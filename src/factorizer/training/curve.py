@@ -1,0 +1,32 @@
+"""The learning curve of a run: loss and validation Dice against steps."""
+
+from __future__ import annotations
+
+import csv
+from io import BytesIO
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+
+def draw_curve(log: Path) -> bytes:
+    """A PNG from Lightning's metrics.csv."""
+    lines = list(csv.DictReader(log.read_text().splitlines()))
+    dice = sorted({name for line in lines for name in line if name.startswith("val_dice")})
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for panel, names, title in ((panels[0], ["loss"], "training loss"), (panels[1], dice, "validation Dice")):
+        for name in names:
+            points = [(int(line["step"]), float(line[name])) for line in lines if line.get(name)]
+            panel.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 30 else "")
+        panel.set_title(title)
+        panel.set_xlabel("step")
+        panel.grid(alpha=0.3)
+        panel.spines[["top", "right"]].set_visible(False)
+    if dice:
+        panels[1].legend(frameon=False)
+    else:
+        panels[1].text(0.5, 0.5, "not validated", ha="center", transform=panels[1].transAxes)
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()

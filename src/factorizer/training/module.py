@@ -1,0 +1,158 @@
+"""What Lightning runs: the network with its loss, optimizer and validation, and the stream of training patches.
+
+Step k of a run trains on samples k B to (k + 1) B - 1, whatever the number of devices, workers and interruptions; and
+random numbers of the network (dropout) are seeded by the step. A run that is resumed goes on bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch import LightningDataModule, LightningModule
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from factorizer.data.cache import CaseStore
+from factorizer.data.patches import PatchDataset
+from factorizer.data.regions import labels_to_regions
+from factorizer.evaluation.metrics import dice
+from factorizer.inference.sliding import predict_probabilities
+from factorizer.training.loss import supervised_loss
+from factorizer.training.schedule import rate_factor
+
+
+class Segmentation(LightningModule):
+    """A network in training."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        regions: Sequence[str],
+        learning_rate: float,
+        weight_decay: float,
+        max_steps: int,
+        warmup_steps: int,
+        supervision_weights: Sequence[float],
+        dice_epsilon: float,
+        window: Sequence[int],
+        overlap: float,
+        blending: Literal["constant", "gaussian"],
+        threshold: float,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.network, self.regions, self.seed = network, list(regions), seed
+        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        self.max_steps, self.warmup_steps = max_steps, warmup_steps
+        self.supervision_weights, self.dice_epsilon = tuple(supervision_weights), dice_epsilon
+        self.sliding: dict[str, Any] = {"window": tuple(window), "overlap": overlap, "blending": blending}
+        self.threshold = threshold
+        self.validated: list[dict[str, float]] = []
+
+    def configure_optimizers(self) -> Any:
+        trained = [p for p in self.network.parameters() if p.requires_grad]
+        optimizer = torch.optim.AdamW(trained, lr=self.learning_rate, weight_decay=self.weight_decay)
+
+        def factor(step: int) -> float:
+            return rate_factor(step, max_steps=self.max_steps, warmup_steps=self.warmup_steps)
+
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        torch.manual_seed((self.seed * 1_000_003 + self.global_step) * 65_537 + self.global_rank)
+
+    def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
+        outputs = self.network(batch["image"])
+        loss = supervised_loss(outputs, batch["target"], weights=self.supervision_weights, epsilon=self.dice_epsilon)
+        if not loss.isfinite():
+            raise FloatingPointError(
+                f"the loss is {loss.item()} at step {self.global_step}, on the cases {', '.join(batch['case'])}; "
+                "lower training.learning_rate, set training.gradient_clip, or look at these cases"
+            )
+        self.log("loss", loss.detach(), prog_bar=True)
+        return loss
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        norms = [p.grad.norm() for p in self.network.parameters() if p.grad is not None]
+        self.log("gradient_norm", torch.stack(norms).norm())
+        self.log("learning_rate", optimizer.param_groups[0]["lr"], prog_bar=True)
+
+    def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
+        probabilities = predict_probabilities(self.network, batch["image"], **self.sliding)
+        masks, truth = (probabilities >= self.threshold).cpu().numpy(), batch["masks"].cpu().numpy()
+        scores = {region: dice(m, r) for region, m, r in zip(self.regions, masks, truth, strict=True)}
+        self.validated.append(scores)
+
+    def on_validation_epoch_end(self) -> None:
+        for region in self.regions:
+            self.log(f"val_dice_{region}", fmean(scores[region] for scores in self.validated))
+        self.log("val_dice", fmean(fmean(scores.values()) for scores in self.validated), prog_bar=True)
+        self.validated.clear()
+
+
+class StepBatches(Sampler[list[int]]):
+    """The sample numbers of each (micro-)batch of one process, from a step on. It has no length: Lightning then does
+    not count what a resumed run has already seen."""
+
+    def __init__(self, *, start: int, stop: int, batch_size: int, accumulate: int, rank: int, world_size: int) -> None:
+        share = accumulate * world_size
+        if batch_size % share:
+            raise ValueError(
+                f"training.batch_size is {batch_size}, which {world_size} devices with {accumulate} accumulated "
+                f"batches cannot share; use a multiple of {share}"
+            )
+        self.start, self.stop, self.accumulate, self.rank, self.world_size = start, stop, accumulate, rank, world_size
+        self.local = batch_size // share
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for micro in range(self.start * self.accumulate, self.stop * self.accumulate):
+            first = (micro * self.world_size + self.rank) * self.local
+            yield list(range(first, first + self.local))
+
+
+class WholeCases(Dataset[dict[str, Any]]):
+    """Preprocessed held-out cases with their region masks."""
+
+    def __init__(
+        self, store: CaseStore, names: Sequence[str], labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]
+    ) -> None:
+        self.store, self.names, self.labels, self.regions = store, list(names), labels, regions
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        image, label = self.store.open(self.names[index])
+        masks = labels_to_regions(label, self.labels, self.regions)
+        return {"image": torch.tensor(image), "masks": torch.from_numpy(masks), "case": self.names[index]}
+
+
+class PatchStream(LightningDataModule):
+    """The training patches from the step that the run is at, and the held-out cases."""
+
+    def __init__(
+        self, patches: PatchDataset, held_out: WholeCases, *, max_steps: int, batch_size: int, workers: int
+    ) -> None:
+        super().__init__()
+        self.patches, self.held_out = patches, held_out
+        self.max_steps, self.batch_size, self.workers = max_steps, batch_size, workers
+
+    def train_dataloader(self) -> DataLoader[dict[str, Any]]:
+        assert self.trainer is not None
+        batches = StepBatches(
+            start=self.trainer.global_step,
+            stop=self.max_steps,
+            batch_size=self.batch_size,
+            accumulate=self.trainer.accumulate_grad_batches,
+            rank=self.trainer.global_rank,
+            world_size=self.trainer.world_size,
+        )
+        return DataLoader(self.patches, batch_sampler=batches, num_workers=self.workers)
+
+    def val_dataloader(self) -> DataLoader[dict[str, Any]]:
+        return DataLoader(self.held_out, batch_size=None, shuffle=False)

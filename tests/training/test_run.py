@@ -1,0 +1,242 @@
+"""Training runs: whole, interrupted, resumed, refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pickle
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+from typer.testing import CliRunner
+
+from factorizer.cli import app
+from factorizer.config import PresetError, change_preset, load_preset
+from factorizer.data.synthetic import write_synthetic
+from factorizer.training import module as training_module
+from factorizer.training.checkpoints import newest_readable
+from factorizer.training.module import StepBatches
+from factorizer.training.run import RunError, train_fold
+
+runner = CliRunner()
+CHANGES = [
+    "training.max_steps=6",
+    "training.checkpoint_every=2",
+    "training.validate_every=3",
+    "training.folds=3",
+    "model.widths=[8,16]",
+    "model.window=4",
+    "model.dropout=0.1",
+    "data.patch_size=[16,16,16]",
+]
+PRESET = change_preset(load_preset("isles22"), CHANGES)
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "strokes"
+    write_synthetic("isles22", folder, cases=6, size=24, seed=0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without interruption."""
+    out = tmp_path_factory.mktemp("runs") / "whole"
+    outcome = run(data, out)
+    assert outcome.finished
+    assert outcome.step == 6
+    return outcome.folder
+
+
+def run(data: Path, out: Path, **options: Any):
+    return train_fold(PRESET, data=data, fold=1, out=out, device="cpu", workers=0, **options)
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+
+
+def assert_same(one: Path, other: Path) -> None:
+    first, second = weights(one), weights(other)
+    assert first.keys() == second.keys()
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert (one / "scores.csv").read_text() == (other / "scores.csv").read_text()
+
+
+class At(Callback):
+    """Do something at the end of a step."""
+
+    def __init__(self, step: int, action) -> None:
+        self.step, self.action = step, action
+
+    def on_train_batch_end(self, trainer, *_: object) -> None:
+        if trainer.global_step == self.step:
+            self.action()
+
+
+def crash() -> None:
+    raise RuntimeError("power cut")
+
+
+def test_a_run_describes_itself(whole: Path) -> None:
+    files = {path.name for path in whole.iterdir()}
+    assert files == {"config.yaml", "run.json", "log", "checkpoints", "scores.csv", "learning_curve.png"}
+    assert load_preset(whole / "config.yaml") == PRESET
+    (start,) = json.loads((whole / "run.json").read_text())
+    assert start["seed"] == 0
+    assert {"factorizer", "torch", "lightning", "monai"} <= set(start["versions"])
+    assert {"last.ckpt", "previous.ckpt", "best.ckpt"} == {path.name for path in (whole / "checkpoints").iterdir()}
+    folds = json.loads((whole.parent / "folds.json").read_text())["folds"]
+    with (whole / "scores.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["case"] for row in rows} == set(folds["1"])
+    assert {row["metric"] for row in rows} == {"dice", "hd95_mm"}
+    assert all(0 <= float(row["value"]) <= 1 for row in rows if row["metric"] == "dice")
+    log = (whole / "log" / "metrics.csv").read_text()
+    assert all(name in log for name in ("loss", "learning_rate", "gradient_norm", "val_dice_lesion"))
+
+
+def test_the_same_command_gives_the_same_run(data: Path, whole: Path, tmp_path: Path) -> None:
+    assert_same(whole, run(data, tmp_path / "again").folder)
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_run_that_crashed_goes_on_bit_for_bit(data: Path, whole: Path, tmp_path: Path, step: int) -> None:
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(data, tmp_path / "run", callbacks=[At(step, crash)])
+    outcome = run(data, tmp_path / "run", resume=True)
+    assert outcome.finished
+    assert_same(whole, outcome.folder)
+
+
+def test_a_polite_kill_saves_and_says_how_to_go_on(data: Path, whole: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    stop = At(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    outcome = run(data, tmp_path / "run", callbacks=[stop], say=said.append)
+    assert not outcome.finished
+    assert outcome.step == 3
+    assert any("run the same command with --resume" in text for text in said)
+    assert_same(whole, run(data, tmp_path / "run", resume=True).folder)
+
+
+def test_a_checkpoint_cut_short_is_passed_over(data: Path, whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(data, tmp_path / "run", callbacks=[At(5, crash)])
+    last = tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:-5000])
+    said: list[str] = []
+    outcome = run(data, tmp_path / "run", resume=True, say=said.append)
+    assert any("cannot be read" in text for text in said)
+    assert any("previous.ckpt" in text for text in said)
+    assert_same(whole, outcome.folder)
+
+
+class Malicious:
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.file}",)
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    (tmp_path / "last.ckpt").write_bytes(pickle.dumps(Malicious(trace)))
+    torch.save({"state_dict": Malicious(trace)}, tmp_path / "previous.ckpt")
+    said: list[str] = []
+    assert newest_readable(tmp_path, said.append) is None
+    assert len(said) == 2
+    assert not trace.exists()
+
+
+def test_a_finished_run_says_so(data: Path, whole: Path) -> None:
+    said: list[str] = []
+    outcome = run(data, whole.parent, resume=True, say=said.append)
+    assert outcome.finished
+    assert said == [f"{whole} is finished; its scores are in scores.csv"]
+
+
+def test_another_run_is_not_replaced(data: Path, whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is a run already; go on with --resume"):
+        run(data, whole.parent)
+    other = change_preset(PRESET, ["training.learning_rate=0.5"])
+    with pytest.raises(RunError, match=r"-  learning_rate: 0\.0001[^\n]*\n\+  learning_rate: 0\.5"):
+        train_fold(other, data=data, fold=1, out=whole.parent, resume=True, workers=0)
+    (tmp_path / "fold1").mkdir()
+    (tmp_path / "fold1" / "thesis.tex").touch()
+    with pytest.raises(RunError, match="is not empty and no run"):
+        run(data, tmp_path)
+
+
+def test_a_loss_that_is_no_number_stops_with_step_and_cases(data: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(training_module, "supervised_loss", lambda outputs, *_, **__: outputs[0].sum() * float("nan"))
+    with pytest.raises(FloatingPointError, match=r"the loss is nan at step 0, on the cases sub-strokecase"):
+        run(data, tmp_path / "run")
+
+
+def test_a_bad_case_is_left_out(data: Path, tmp_path: Path) -> None:
+    import shutil
+
+    copy = tmp_path / "copy"
+    shutil.copytree(data, copy)
+    next(copy.rglob("*0001_ses-0001_dwi.nii.gz")).write_bytes(b"x")
+    said: list[str] = []
+    outcome = run(copy, tmp_path / "run", say=said.append)
+    assert outcome.finished
+    assert any("left out" in text and "strokecase0001" in text for text in said)
+
+
+def test_the_command_line(data: Path, tmp_path: Path) -> None:
+    changes = [part for change in CHANGES for part in ("--set", change)]
+    command = ["train", "--preset", "isles22", "--data", str(data), "--out", str(tmp_path / "run"), "--fold", "2"]
+    command += ["--workers", "0", "--device", "cpu", "--model", "nnunet", *changes]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "mean Dice 0." in result.stdout
+    assert "model.name" not in (tmp_path / "run" / "fold2" / "config.yaml").read_text()
+    assert load_preset(tmp_path / "run" / "fold2" / "config.yaml").model.name == "nnunet"
+    again = runner.invoke(app, command)
+    assert again.exit_code == 2
+    assert "is a run already" in again.stderr
+    assert runner.invoke(app, [*command, "--resume"]).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("training.max_step=3", "did you mean 'max_steps'"),
+        ("trainin.max_steps=3", "there is no section 'trainin'"),
+        ("training.max_steps", "give path.to.field=value"),
+        ("training.max_steps=[", "the value is not YAML"),
+        ("training.max_steps=0", "greater than 0"),
+    ],
+)
+def test_a_wrong_setting_is_named(change: str, message: str) -> None:
+    with pytest.raises(PresetError, match=message):
+        change_preset(PRESET, [change])
+
+
+def batches(**options: int) -> Iterator[list[int]]:
+    return iter(
+        StepBatches(**{"start": 0, "stop": 3, "batch_size": 4, "accumulate": 1, "rank": 0, "world_size": 1} | options)
+    )
+
+
+def test_step_k_trains_on_the_same_samples_however_it_is_shared() -> None:
+    whole = list(batches())
+    assert whole == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10, 11]]
+    assert list(batches(start=2)) == whole[2:]
+    shared = zip(batches(rank=0, world_size=2), batches(rank=1, world_size=2), strict=True)
+    assert [a + b for a, b in shared] == whole
+    micro = list(batches(accumulate=2))
+    assert [a + b for a, b in zip(micro[::2], micro[1::2], strict=True)] == whole
+    with pytest.raises(ValueError, match="3 devices with 1 accumulated batches cannot share; use a multiple of 3"):
+        batches(world_size=3)
