@@ -8,6 +8,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, ScalarFormatter
 
 from factorizer.profiling.table import Row
 
@@ -95,6 +96,9 @@ def draw_scatter(axes: Axes, rows: Sequence[Row], label: str, value: Callable[[R
         axes.scatter(x, y, color=color_of(row), zorder=3)
         axes.annotate(row.model, (x, y), xytext=(5, 4), textcoords="offset points", fontsize=8)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter(ScalarFormatter())
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.margins(x=0.25, y=0.15)
     axes.set_xlabel(label)
     axes.set_ylabel("Dice, %")
