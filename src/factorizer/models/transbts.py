@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from factorizer.models.sizes import check_3d, check_multiple, freeze
+from factorizer.nn.blocks import make_mlp
 from factorizer.nn.unet import resize_position
 
 TOTAL_STRIDE = 8
@@ -93,13 +94,7 @@ class TransformerLayer(nn.Module):
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
         self.attention = nn.Sequential(Attention(channels, num_heads, dropout), nn.Dropout(dropout))
-        self.feed_forward = nn.Sequential(
-            nn.Linear(channels, hidden),
-            nn.GELU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, channels),
-            nn.Dropout(dropout),
-        )
+        self.feed_forward = make_mlp(channels, hidden, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.attention(self.norm1(x))

@@ -84,6 +84,17 @@ class ResidualNMF(nn.Module):
         return self.wrapped_nmf.mix(self.norm(x)) + x
 
 
+def make_mlp(channels: int, hidden: int, dropout: float) -> nn.Sequential:
+    """Two linear layers with GELU between them (Eq. 5)."""
+    return nn.Sequential(
+        nn.Linear(channels, hidden),
+        nn.GELU(),
+        nn.Dropout(dropout),
+        nn.Linear(hidden, channels),
+        nn.Dropout(dropout),
+    )
+
+
 class ResidualMLP(nn.Module):
     """Z = MLP(LayerNorm(Y)) + Y, the second line of Eq. 4, with the MLP of Eq. 5."""
 
@@ -91,13 +102,7 @@ class ResidualMLP(nn.Module):
         super().__init__()
         self.owns_input = False  # set by the block that makes the input: inference may then overwrite it
         self.norm = nn.LayerNorm(channels)
-        self.mlp = nn.Sequential(
-            nn.Linear(channels, hidden),
-            nn.GELU(),
-            nn.Dropout(dropout),
-            nn.Linear(hidden, channels),
-            nn.Dropout(dropout),
-        )
+        self.mlp = make_mlp(channels, hidden, dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         overwrite = self.owns_input and not torch.is_grad_enabled()
