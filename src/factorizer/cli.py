@@ -49,6 +49,7 @@ app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
 app.command()(profile.profile)
 app.command()(train.train)
+app.command()(train.cross_validate)
 
 
 @app.command()

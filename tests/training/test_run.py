@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import pickle
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,8 @@ from factorizer.data.synthetic import write_synthetic
 from factorizer.training import module as training_module
 from factorizer.training.checkpoints import newest_readable
 from factorizer.training.module import StepBatches
-from factorizer.training.run import RunError, train_fold
+from factorizer.training.run import RunError, cross_validate, pool_scores, train_fold
+from factorizer.training.score import read_scores, summarize_scores
 
 runner = CliRunner()
 CHANGES = [
@@ -183,8 +185,6 @@ def test_a_loss_that_is_no_number_stops_with_step_and_cases(data: Path, tmp_path
 
 
 def test_a_bad_case_is_left_out(data: Path, tmp_path: Path) -> None:
-    import shutil
-
     copy = tmp_path / "copy"
     shutil.copytree(data, copy)
     next(copy.rglob("*0001_ses-0001_dwi.nii.gz")).write_bytes(b"x")
@@ -194,19 +194,57 @@ def test_a_bad_case_is_left_out(data: Path, tmp_path: Path) -> None:
     assert any("left out" in text and "strokecase0001" in text for text in said)
 
 
+def test_accumulated_parts_make_the_same_step(data: Path, tmp_path: Path) -> None:
+    still = change_preset(PRESET, ["model.dropout=0.0", "training.max_steps=3"])
+    runs = [
+        train_fold(still, data=data, fold=1, out=tmp_path / str(parts), device="cpu", workers=0, accumulate=parts)
+        for parts in (1, 2)
+    ]
+    one, two = (weights(run.folder) for run in runs)
+    for name in one:
+        torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-5)
+    with pytest.raises(ValueError, match="accumulated batches cannot share"):
+        train_fold(still, data=data, fold=1, out=tmp_path / "3", device="cpu", workers=0, accumulate=3)
+
+
+def test_bfloat16_trains(data: Path, tmp_path: Path) -> None:
+    outcome = run(data, tmp_path / "run", precision="bf16")
+    assert outcome.finished
+    assert all(value.isfinite().all() for value in weights(outcome.folder).values())
+    with pytest.raises(RunError, match="precision is '8'; choose 32, bf16, 16"):
+        run(data, tmp_path / "other", precision="8")
+
+
 def test_the_command_line(data: Path, tmp_path: Path) -> None:
     changes = [part for change in CHANGES for part in ("--set", change)]
     command = ["train", "--preset", "isles22", "--data", str(data), "--out", str(tmp_path / "run"), "--fold", "2"]
     command += ["--workers", "0", "--device", "cpu", "--model", "nnunet", *changes]
     result = runner.invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert "mean Dice 0." in result.stdout
+    assert [cell.strip() for cell in result.stdout.splitlines()[4].split("│")[1:3]] == ["lesion", "dice"]
     assert "model.name" not in (tmp_path / "run" / "fold2" / "config.yaml").read_text()
     assert load_preset(tmp_path / "run" / "fold2" / "config.yaml").model.name == "nnunet"
     again = runner.invoke(app, command)
     assert again.exit_code == 2
     assert "is a run already" in again.stderr
     assert runner.invoke(app, [*command, "--resume"]).exit_code == 0
+
+
+def test_cross_validation_runs_or_continues_all_folds_and_pools_them(data: Path, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole.parent, tmp_path / "run")  # fold 1 is done
+    before = (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns
+    said: list[str] = []
+    scores = cross_validate(PRESET, data=data, out=tmp_path / "run", device="cpu", workers=0, say=said.append)
+    assert (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
+    rows = read_scores(scores)
+    assert sorted({row.case for row in rows}) == [f"sub-strokecase000{i}" for i in range(1, 7)]
+    assert len(rows) == 6 * 2
+    (region, metric, mean, defined, undefined), _ = summarize_scores(rows)
+    assert (region, metric, defined, undefined) == ("lesion", "dice", 6, 0)
+    assert mean == pytest.approx(sum(row.value for row in rows if row.metric == "dice") / 6)
+    (tmp_path / "run" / "fold2" / "scores.csv").unlink()
+    with pytest.raises(RunError, match=r"the folds 2 of .* are not finished"):
+        pool_scores(tmp_path / "run", [0, 1, 2])
 
 
 @pytest.mark.parametrize(

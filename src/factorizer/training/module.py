@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule, LightningModule
 from torch import Tensor, nn
@@ -64,7 +65,9 @@ class Segmentation(LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        torch.manual_seed((self.seed * 1_000_003 + self.global_step) * 65_537 + self.global_rank)
+        part = batch_idx % self.trainer.accumulate_grad_batches
+        parts = (self.seed, self.global_step, part, self.global_rank)
+        torch.manual_seed(int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0]))
 
     def training_step(self, batch: Mapping[str, Any], batch_idx: int) -> Tensor:
         outputs = self.network(batch["image"])

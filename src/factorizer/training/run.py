@@ -40,9 +40,10 @@ from factorizer.models.registry import build_model, options_of
 from factorizer.training.checkpoints import Checkpoints, newest_readable
 from factorizer.training.module import PatchStream, Segmentation, WholeCases
 from factorizer.training.schedule import warmup_for
-from factorizer.training.score import score_cases, write_scores
+from factorizer.training.score import read_scores, score_cases, write_scores
 
 Say = Callable[[str], object]
+PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 class RunError(ValueError):
@@ -68,11 +69,16 @@ def train_fold(
     split: Path | None = None,
     resume: bool = False,
     device: str = "auto",
+    precision: str = "32",
+    accumulate: int = 1,
     workers: int = 2,
     callbacks: Sequence[Callback] = (),
     say: Say = lambda text: None,
 ) -> Outcome:
-    """Train on all folds but one, then score the last weights on that one."""
+    """Train on all folds but one, then score the last weights on that one.
+
+    `precision` is 32, bf16 or 16; `accumulate` splits a step's batch into as many parts, one after the other.
+    """
     folder = out / f"fold{fold}"
     claim_folder(folder, preset, resume=resume)
     if (folder / "scores.csv").exists():
@@ -89,11 +95,18 @@ def train_fold(
     training, held_out = ([n for n in names if n in store.entries] for names in (training, held_out))
     if not training or not held_out:
         raise RunError(f"no usable case is left {'to train on' if not training else 'in the held-out fold'}")
-    describe_run(folder, preset, data, device)
+    describe_run(folder, preset, data, {"device": device, "precision": precision, "accumulate": accumulate})
     module = make_module(preset, say)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     checkpoints = Checkpoints(folder / "checkpoints", preset.training.checkpoint_every)
-    trainer = make_trainer(preset, folder, device, [checkpoints, StopOnSigterm(), *callbacks])
+    trainer = make_trainer(
+        preset,
+        folder,
+        [checkpoints, StopOnSigterm(), *callbacks],
+        device=device,
+        precision=precision,
+        accumulate=accumulate,
+    )
     start = newest_readable(folder / "checkpoints", say) if resume else None
     say(f"going on from {start}" if start else f"training on {len(training)} cases, {len(held_out)} held out")
     stream = make_stream(preset, store, training, held_out, workers)
@@ -110,6 +123,29 @@ def train_fold(
     draw_learning_curve(folder)
     dice = [row.value for row in rows if row.metric == "dice"]
     return Outcome(folder, trainer.global_step, finished=True, mean_dice=sum(dice) / len(dice))
+
+
+def cross_validate(
+    preset: Preset, *, data: Path, out: Path, split: Path | None = None, say: Say, **options: Any
+) -> Path:
+    """Run or go on with every fold, one after the other, then pool their scores in OUT/scores.csv."""
+    folds = settle_folds(out / "folds.json", read_cohort(data), preset, split)
+    for fold in folds:
+        say(f"fold {fold} of {', '.join(map(str, folds))}")
+        outcome = train_fold(preset, data=data, fold=fold, out=out, split=split, resume=True, say=say, **options)
+        if not outcome.finished:
+            raise RunError(f"fold {fold} was stopped; run the same command to go on")
+    return pool_scores(out, list(folds))
+
+
+def pool_scores(out: Path, folds: Sequence[int]) -> Path:
+    """One table of all folds, each case from the fold that held it out."""
+    missing = [fold for fold in folds if not (out / f"fold{fold}" / "scores.csv").exists()]
+    if missing:
+        raise RunError(f"the folds {', '.join(map(str, missing))} of {out} are not finished; train them first")
+    rows = [row for fold in folds for row in read_scores(out / f"fold{fold}" / "scores.csv")]
+    write_scores(out / "scores.csv", sorted(rows, key=lambda row: (row.case, row.region, row.metric)))
+    return out / "scores.csv"
 
 
 def claim_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
@@ -214,14 +250,20 @@ def make_stream(
     return PatchStream(patches, whole, max_steps=settings.max_steps, batch_size=settings.batch_size, workers=workers)
 
 
-def make_trainer(preset: Preset, folder: Path, device: str, callbacks: Sequence[Callback]) -> Trainer:
+def make_trainer(
+    preset: Preset, folder: Path, callbacks: Sequence[Callback], *, device: str, precision: str, accumulate: int
+) -> Trainer:
     training = preset.training
+    if precision not in PRECISIONS:
+        raise RunError(f"precision is {precision!r}; choose {', '.join(PRECISIONS)}")
     return Trainer(
         accelerator={"cuda": "gpu"}.get(device, device),
         devices=1,
+        precision=PRECISIONS[precision],
+        accumulate_grad_batches=accumulate,
         max_steps=training.max_steps,
         max_epochs=-1,
-        val_check_interval=training.validate_every,
+        val_check_interval=training.validate_every * accumulate,
         check_val_every_n_epoch=None,
         gradient_clip_val=training.gradient_clip,
         callbacks=list(callbacks),
@@ -249,7 +291,7 @@ class StopOnSigterm(Callback):
             signal.signal(signal.SIGTERM, stop)
 
 
-def describe_run(folder: Path, preset: Preset, data: Path, device: str) -> None:
+def describe_run(folder: Path, preset: Preset, data: Path, options: dict[str, Any]) -> None:
     """Append this start to run.json: versions, machine, command and the state of the code."""
     file = folder / "run.json"
     starts = json.loads(file.read_text()) if file.exists() else []
@@ -260,7 +302,7 @@ def describe_run(folder: Path, preset: Preset, data: Path, device: str) -> None:
             "command": sys.argv,
             "data": str(data),
             "seed": preset.training.seed,
-            "device": device,
+            **options,
             "machine": f"{platform.system()} {platform.machine()}, {cpu_model()}, {torch.get_num_threads()} threads",
             "versions": {
                 "factorizer": __version__,

@@ -6,7 +6,9 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isnan
 from pathlib import Path
+from statistics import fmean
 
 import torch
 from torch import nn
@@ -81,3 +83,21 @@ def write_scores(file: Path, rows: Sequence[Score]) -> None:
     for row in rows:
         writer.writerow((row.case, row.region, row.metric, f"{row.value:.6g}"))
     write_atomically(file, text.getvalue())
+
+
+def read_scores(file: Path) -> list[Score]:
+    lines = csv.DictReader(file.read_text().splitlines())
+    return [Score(x["case"], x["region"], x["metric"], float(x["value"])) for x in lines]
+
+
+def summarize_scores(rows: Sequence[Score]) -> list[tuple[str, str, float, int, int]]:
+    """Region, metric, mean over the cases where it is defined, their number, and the number where it is not."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for row in rows:
+        groups.setdefault((row.region, row.metric), []).append(row.value)
+    table = []
+    for (region, metric), values in groups.items():
+        defined = [value for value in values if not isnan(value)]
+        mean = fmean(defined) if defined else float("nan")
+        table.append((region, metric, mean, len(defined), len(values) - len(defined)))
+    return table
