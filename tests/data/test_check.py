@@ -52,7 +52,7 @@ def test_each_defect_is_named_on_one_line_and_the_exit_code_says_so(tmp_path: Pa
     errors = [line for line in result.stderr.splitlines() if line.startswith("error ")]
     assert len(errors) == 2
     assert str(folder / "imagesTr" / "case_000.nii.gz") in errors[0]
-    assert "value 9, which are not declared" in errors[1]
+    assert "not declared: 9" in errors[1]
     (warning,) = [line for line in result.stderr.splitlines() if line.startswith("warning ")]
     assert "every voxel of channel T1 is 7" in warning
 

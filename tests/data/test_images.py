@@ -194,9 +194,9 @@ def test_any_damage_to_a_header_is_one_error_or_none(tmp_path: Path, seed: int) 
             r"not on the image's grid: its shape is \(12, 10, 9\), not \(12, 10, 8\)",
         ),
         (random_label(0), np.diag((1.0, 1.5, 2.3, 1.0)), "not on the image's grid: its corners are up to 2.10 mm away"),
-        (random_label(0, (0, 1, 9)), None, "it has the value 9, which are not declared"),
-        (np.full(SHAPE, 0.5, np.float32), None, "it has the value 0.5, which are not declared"),
-        (random_image(0), None, "and 955 more, which are not declared"),
+        (random_label(0, (0, 1, 9)), None, "values that are not declared: 9"),
+        (np.full(SHAPE, 0.5, np.float32), None, "values that are not declared: 0.5"),
+        (random_image(0), None, "and 955 more; correct the label"),
     ],
 )
 def test_a_bad_label_is_named_with_a_remedy(cohort: Cohort, label, affine, message: str) -> None:

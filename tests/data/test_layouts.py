@@ -287,6 +287,10 @@ def test_a_case_that_is_listed_twice_is_named(tmp_path: Path) -> None:
 def test_what_is_no_data_set_is_said(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no such folder"):
         read_cohort(tmp_path / "nowhere")
+    (tmp_path / "scan.zip").touch()
+    with pytest.raises(DataError, match="it is a file, not a folder; unpack it"):
+        read_cohort(tmp_path / "scan.zip")
+    (tmp_path / "scan.zip").unlink()
     with pytest.raises(DataError, match="the folder is empty"):
         read_cohort(tmp_path)
     (tmp_path / "notes.txt").write_text("x")

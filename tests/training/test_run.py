@@ -178,6 +178,16 @@ def test_another_run_is_not_replaced(data: Path, whole: Path, tmp_path: Path) ->
         run(data, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("change", "fold", "message"),
+    [("data.patch_size=[15,16,16]", 1, "axis H has 15 voxels"), ("training.seed=1", 7, "fold 7 has no cases")],
+)
+def test_a_run_that_is_refused_leaves_no_run(data: Path, tmp_path: Path, change: str, fold: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        train_fold(change_preset(PRESET, [change]), data=data, fold=fold, out=tmp_path / "run", device="cpu", workers=0)
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_loss_that_is_no_number_stops_with_step_and_cases(data: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(training_module, "supervised_loss", lambda outputs, *_, **__: outputs[0].sum() * float("nan"))
     with pytest.raises(FloatingPointError, match=r"the loss is nan at step 0, on the cases sub-strokecase"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as jsonlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,6 +39,11 @@ def print_table(table: Table) -> None:
 def print_line(text: str) -> None:
     """With markup; never cut or wrapped."""
     Console().print(text, soft_wrap=True, highlight=False)
+
+
+def say_written(file: Path) -> None:
+    """On standard error, so that what is printed stays what was asked for."""
+    Console(stderr=True).print(f"written: {escape(str(file))}", soft_wrap=True, highlight=False)
 
 
 def print_json(value: Any) -> None:

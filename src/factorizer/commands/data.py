@@ -9,7 +9,15 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from factorizer.commands.console import Json, print_json, print_line, print_table, progress_bar, user_errors
+from factorizer.commands.console import (
+    Json,
+    print_json,
+    print_line,
+    print_table,
+    progress_bar,
+    say_written,
+    user_errors,
+)
 
 if TYPE_CHECKING:
     from factorizer.config import Preset
@@ -148,6 +156,7 @@ def draw(cohort: Cohort, report: Report, figure: Path) -> None:
 
     names = [case.name for case in report.cases]
     write_atomically(figure, draw_contact_sheet(cohort, names[:6], report.channels))
+    say_written(figure)
 
 
 def print_report(report: Report) -> None:

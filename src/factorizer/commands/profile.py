@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factorizer.commands.console import print_table, progress_bar, user_errors
+from factorizer.commands.console import print_table, progress_bar, say_written, user_errors
 from factorizer.models.registry import SYSTEMS, check_name
 
 if TYPE_CHECKING:
@@ -83,6 +83,9 @@ def profile(
         for row in rows:
             if row.note:
                 typer.echo(f"{row.model}: {row.note}")
+    for file in (json, figure):
+        if file and str(file) != "-":
+            say_written(file)
 
 
 def parse_scores(scores: Sequence[str], names: Sequence[str]) -> dict[str, Path]:

@@ -155,7 +155,7 @@ def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGri
     found = np.unique(array).tolist()
     unknown = [value for value in found if value not in label_values]
     if unknown:
-        message = f"it has the value{'s' * (len(unknown) > 1)} {list_some(unknown)}, which are not declared"
+        message = f"it has values that are not declared: {list_some(unknown)}"
         raise fail(message, f"correct the label, or declare them ({list_some(sorted(label_values))} are)")
     if len(label_values) < 256:  # in binary pictures all values but 0 mean the same
         meant = [label_values[int(value)] for value in found if label_values[int(value)]]

@@ -51,6 +51,9 @@ HIGHEST_LABEL = 255
 
 def read_cohort(folder: Path, *, mask_suffix: str | None = None) -> Cohort:
     """Recognize the layout of a data set and list its cases; `mask_suffix` says how 2D masks are named."""
+    if folder.is_file():
+        message, remedy = "it is a file, not a folder", "unpack it, and give the folder of the data set"
+        raise DataError(Problem("", str(folder), message, remedy))
     if not folder.is_dir():
         raise DataError(Problem("", str(folder), "there is no such folder", "give the folder of a data set"))
     if not list_folder(folder):

@@ -80,14 +80,15 @@ def train_fold(
     `precision` is 32, bf16 or 16; `accumulate` splits a step's batch into as many parts, one after the other.
     """
     folder = out / f"fold{fold}"
-    claim_folder(folder, preset, resume=resume)
+    check_folder(folder, preset, resume=resume)
     if (folder / "scores.csv").exists():
         say(f"{folder} is finished; its scores are in scores.csv")
         return Outcome(folder, preset.training.max_steps, finished=True)
     cohort = read_cohort(data)
-    folds = settle_folds(out / "folds.json", cohort, preset, split)
+    folds, origin = settle_folds(out / "folds.json", cohort, preset, split)
     training, held_out = split_fold(folds, fold)
     settings = preparation_settings(cohort, preset)
+    module = make_module(preset, say)
     store = CaseStore(out / "cache", cohort.cases, settings)
     problems = store.prepare([*training, *held_out])
     for problem in problems:
@@ -95,8 +96,10 @@ def train_fold(
     training, held_out = ([n for n in names if n in store.entries] for names in (training, held_out))
     if not training or not held_out:
         raise RunError(f"no usable case is left {'to train on' if not training else 'in the held-out fold'}")
+    write_folds(out / "folds.json", folds, origin=origin)  # from here on the run exists
+    write_atomically(folder / "config.yaml", to_yaml(preset))
+    (folder / "checkpoints").mkdir(exist_ok=True)
     describe_run(folder, preset, data, {"device": device, "precision": precision, "accumulate": accumulate})
-    module = make_module(preset, say)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     checkpoints = Checkpoints(folder / "checkpoints", preset.training.checkpoint_every)
     trainer = make_trainer(
@@ -129,7 +132,7 @@ def cross_validate(
     preset: Preset, *, data: Path, out: Path, split: Path | None = None, say: Say, **options: Any
 ) -> Path:
     """Run or go on with every fold, one after the other, then pool their scores in OUT/scores.csv."""
-    folds = settle_folds(out / "folds.json", read_cohort(data), preset, split)
+    folds, _ = settle_folds(out / "folds.json", read_cohort(data), preset, split)
     for fold in folds:
         say(f"fold {fold} of {', '.join(map(str, folds))}")
         outcome = train_fold(preset, data=data, fold=fold, out=out, split=split, resume=True, say=say, **options)
@@ -148,14 +151,12 @@ def pool_scores(out: Path, folds: Sequence[int]) -> Path:
     return out / "scores.csv"
 
 
-def claim_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
-    """Make the run's folder; where there is one, it must be this run's and be resumed."""
+def check_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
+    """Where the run's folder is there already, it must be this run's and be resumed."""
     file, text = folder / "config.yaml", to_yaml(preset)
     if not file.exists():
         if folder.exists() and any(folder.iterdir()):
             raise RunError(f"{folder} is not empty and no run; give another --out")
-        write_atomically(file, text)
-        (folder / "checkpoints").mkdir(exist_ok=True)
         return
     before = file.read_text()
     if before != text:
@@ -166,17 +167,14 @@ def claim_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
         raise RunError(f"{folder} is a run already; go on with --resume, or give another --out")
 
 
-def settle_folds(file: Path, cohort: Cohort, preset: Preset, split: Path | None) -> Folds:
-    """The folds of this run: those written before, those given, or new ones."""
+def settle_folds(file: Path, cohort: Cohort, preset: Preset, split: Path | None) -> tuple[Folds, str]:
+    """The folds of this run and where they are from: those written before, those given, or new ones."""
     if file.exists():
-        return read_folds(file, cohort.cases)
+        return read_folds(file, cohort.cases), json.loads(file.read_text())["origin"]
     if split is not None:
-        folds, origin = read_folds(split, cohort.cases), f"split {split.name}"
-    else:
-        seed = preset.training.seed
-        folds, origin = draw_folds(cohort.cases, num_folds=preset.training.folds, seed=seed), f"seed {seed}"
-    write_folds(file, folds, origin=origin)
-    return folds
+        return read_folds(split, cohort.cases), f"split {split.name}"
+    seed = preset.training.seed
+    return draw_folds(cohort.cases, num_folds=preset.training.folds, seed=seed), f"seed {seed}"
 
 
 def preparation_settings(cohort: Cohort, preset: Preset) -> Settings:
