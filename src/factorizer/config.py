@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from factorizer.models.registry import check_name, suggestion
+from factorizer.models.registry import check_name, options_of, suggestion
 
 PRESET_FOLDER = resources.files("factorizer") / "presets"
 
@@ -216,6 +216,16 @@ class Preset(Section):
     @property
     def out_channels(self) -> int:
         return len(self.data.regions)
+
+
+def build_options(preset: Preset, name: str) -> dict[str, Any]:
+    """Everything `build_model` needs to build a system as the preset says."""
+    return {
+        "in_channels": preset.in_channels,
+        "out_channels": preset.out_channels,
+        "spatial_size": preset.data.patch_size,
+        **model_options(preset.model, name, options_of(name)),
+    }
 
 
 def preset_names() -> list[str]:

@@ -23,7 +23,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from factorizer.data.cases import Case, DataError, Problem
-from factorizer.data.preprocess import Normalization, prepare_case
+from factorizer.data.preprocess import Normalization, Prepared, prepare_case
 
 Array = NDArray[Any]
 VERSION = 1  # of what preprocessing does and of the entries' form
@@ -38,6 +38,17 @@ class Settings:
     spacing_mm: tuple[float, ...] | None
     crop_to_nonzero: bool
     normalization: Normalization
+
+    def prepare(self, case: Case, *, with_label: bool) -> Prepared:
+        """Read and preprocess a case."""
+        return prepare_case(
+            case,
+            channels=self.channels,
+            label_values=self.label_values if with_label else None,
+            spacing_mm=self.spacing_mm,
+            crop_to_nonzero=self.crop_to_nonzero,
+            normalization=self.normalization,
+        )
 
     def as_text(self) -> str:
         values = {**vars(self), "label_values": sorted(self.label_values.items()), "version": VERSION}
@@ -96,14 +107,7 @@ class CaseStore:
         return digest.hexdigest()
 
     def write(self, case: Case, path: Path) -> None:
-        prepared = prepare_case(
-            case,
-            channels=self.settings.channels,
-            label_values=self.settings.label_values,
-            spacing_mm=self.settings.spacing_mm,
-            crop_to_nonzero=self.settings.crop_to_nonzero,
-            normalization=self.settings.normalization,
-        )
+        prepared = self.settings.prepare(case, with_label=True)
         assert prepared.label is not None, "labels were asked for"
         with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=self.folder) as folder:
             temporary = Path(folder) / "entry"

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import NDArray
+from scipy.ndimage import find_objects
 
 from factorizer.data.cases import Case
 from factorizer.data.images import VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
@@ -94,12 +95,8 @@ def resample(array: Array, shape: Sequence[int], mode: Literal["linear", "neares
 
 def nonzero_box(image: Array) -> tuple[slice, ...]:
     """The smallest box around the voxels (C, *spatial) that are not zero in every channel."""
-    present = np.asarray(image.any(0))
-    box = []
-    for axis in range(present.ndim):
-        places = np.flatnonzero(present.any(tuple(other for other in range(present.ndim) if other != axis)))
-        box.append(slice(int(places[0]), int(places[-1]) + 1) if len(places) else slice(0, present.shape[axis]))
-    return tuple(box)
+    boxes = find_objects(np.any(image, axis=0).astype(np.uint8))
+    return boxes[0] if boxes else tuple(slice(0, n) for n in image.shape[1:])
 
 
 def zscore_nonzero(image: Array) -> Array:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import binary_erosion, distance_transform_edt, generate_binary_structure
+from scipy.ndimage import binary_erosion, distance_transform_edt, find_objects, generate_binary_structure
 
 Mask = NDArray[Any]
 
@@ -28,7 +28,7 @@ def hd95_mm(prediction: Mask, reference: Mask, spacing_mm: Sequence[float]) -> f
         return 0.0
     if any(empty):
         return float("nan")
-    box = joint_box(prediction, reference)  # distances outside it are not looked at
+    (box,) = find_objects(((prediction != 0) | (reference != 0)).astype(np.uint8))  # no distance beyond it is looked at
     surfaces = [surface(mask[box] != 0) for mask in (prediction, reference)]
     quantiles = []
     for one, other in (surfaces, surfaces[::-1]):
@@ -40,13 +40,3 @@ def hd95_mm(prediction: Mask, reference: Mask, spacing_mm: Sequence[float]) -> f
 def surface(mask: Mask) -> Mask:
     """The voxels of a mask with a face to the outside; the edge of the image counts as outside."""
     return mask & ~binary_erosion(mask, generate_binary_structure(mask.ndim, 1))
-
-
-def joint_box(*masks: Mask) -> tuple[slice, ...]:
-    """The smallest box around all masks."""
-    union = np.logical_or.reduce([mask != 0 for mask in masks])
-    box = []
-    for axis in range(union.ndim):
-        places = np.flatnonzero(union.any(tuple(other for other in range(union.ndim) if other != axis)))
-        box.append(slice(int(places[0]), int(places[-1]) + 1))
-    return tuple(box)

@@ -12,8 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from factorizer.config import Preset, model_options
-from factorizer.models.registry import build_model, options_of
+from factorizer.config import Preset, build_options
+from factorizer.models.registry import build_model
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,6 @@ class Row:
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def build_options(preset: Preset, name: str) -> dict[str, Any]:
-    """Everything `build_model` needs to build a system as the preset says."""
-    return {
-        "in_channels": preset.in_channels,
-        "out_channels": preset.out_channels,
-        "spatial_size": preset.data.patch_size,
-        **model_options(preset.model, name, options_of(name)),
-    }
 
 
 def count_rows(preset: Preset, preset_name: str, names: Sequence[str], advance: Callable[[], object]) -> list[Row]:

@@ -28,7 +28,7 @@ from lightning.pytorch.loggers import CSVLogger
 from torch import nn
 
 from factorizer import __version__
-from factorizer.config import Preset, model_options, to_yaml
+from factorizer.config import Preset, build_options, to_yaml
 from factorizer.data.cache import CaseStore, Settings
 from factorizer.data.cases import Cohort, DataError, Problem, select_channels, select_label_values
 from factorizer.data.folds import Folds, draw_folds, read_folds, split_fold, write_folds
@@ -36,7 +36,7 @@ from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset
 from factorizer.doctor import cpu_model
 from factorizer.files import write_atomically
-from factorizer.models.registry import build_model, options_of
+from factorizer.models.registry import build_model
 from factorizer.training.checkpoints import Checkpoints, newest_readable
 from factorizer.training.module import PatchStream, Segmentation, WholeCases
 from factorizer.training.schedule import warmup_for
@@ -198,13 +198,7 @@ def make_network(preset: Preset) -> nn.Module:
     """The preset's network with weights drawn from its seed."""
     name = preset.model.name
     torch.manual_seed(preset.training.seed)
-    return build_model(
-        name,
-        in_channels=preset.in_channels,
-        out_channels=preset.out_channels,
-        spatial_size=preset.data.patch_size,
-        **model_options(preset.model, name, options_of(name)),
-    )
+    return build_model(name, **build_options(preset, name))
 
 
 def make_module(preset: Preset, say: Say) -> Segmentation:

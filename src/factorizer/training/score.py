@@ -17,7 +17,7 @@ from factorizer.config import Preset
 from factorizer.data.cache import Settings
 from factorizer.data.cases import Cohort
 from factorizer.data.images import read_image, read_label, turn_to_canonical
-from factorizer.data.preprocess import prepare_case, restore
+from factorizer.data.preprocess import restore
 from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import dice, hd95_mm
 from factorizer.files import write_atomically
@@ -48,14 +48,7 @@ def score_cases(
     rows = []
     for number, name in enumerate(names, start=1):
         case = cohort.case(name)
-        prepared = prepare_case(
-            case,
-            channels=settings.channels,
-            label_values=None,
-            spacing_mm=settings.spacing_mm,
-            crop_to_nonzero=settings.crop_to_nonzero,
-            normalization=settings.normalization,
-        )
+        prepared = settings.prepare(case, with_label=False)
         probabilities = predict_probabilities(
             network,
             torch.from_numpy(prepared.image),
