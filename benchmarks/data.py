@@ -40,8 +40,8 @@ def make_patches(cohort: Cohort, cache: Path, length: int, progress: Progress) -
     spacing = data.spacing_mm if cohort.layout == "isles" else None
     settings = Settings(cohort.channels, cohort.label_values, spacing, volumes, "zscore-nonzero")
     store = CaseStore(cache, cohort.cases, settings)
-    task = progress.add_task(f"preprocessing {cohort.root.name}", total=len(cohort.cases))
-    problems = store.prepare(list(store.cases), lambda: progress.advance(task))
+    label = f"preprocessing {cohort.root.name}"
+    problems = store.prepare(list(store.cases), lambda names: progress.track(names, description=label))
     for problem in problems:
         progress.console.print(str(problem))
     dataset = PatchDataset(

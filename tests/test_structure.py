@@ -15,10 +15,10 @@ ALLOWED = {
     "nn": {"nn"},
     "models": {"nn", "models"},
     "data": {"config", "data", "files"},
-    "inference": {"data", "inference"},
-    "evaluation": {"evaluation"},
-    "training": {"config", "data", "doctor", "evaluation", "files", "inference", "models", "training"},
-    "commands": {"commands", "config", "data", "files", "models", "profiling", "training"},
+    "inference": {"config", "data", "files", "inference", "models"},
+    "evaluation": {"data", "evaluation", "files"},
+    "training": {"config", "data", "doctor", "evaluation", "files", "inference", "models", "nn", "training"},
+    "commands": {"commands", "config", "data", "evaluation", "files", "inference", "models", "profiling", "training"},
     "profiling": {"nn", "models", "config", "profiling"},
 }
 

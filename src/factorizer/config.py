@@ -290,6 +290,16 @@ def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
     return validate_preset(values, "the preset with --set")
 
 
+def refuse_idle_options(preset: Preset, changes: Iterable[str]) -> None:
+    """A model field that is set on purpose must be one that the chosen system has."""
+    name = preset.model.name
+    known = [*(field for field in options_of(name) if field in Model.model_fields), "name", "extra"]
+    for change in changes:
+        path = change.partition("=")[0].split(".")
+        if path[0] == "model" and path[1] not in known:
+            raise PresetError(f"--set got {change!r}; {name} has no such option, only {', '.join(known)}")
+
+
 def describe(problem: Any) -> str:
     """One line about one of pydantic's errors."""
     place = ".".join(map(str, problem["loc"])) or "preset"

@@ -6,9 +6,11 @@ import csv
 import json
 import os
 import pickle
+import resource
 import shutil
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +20,16 @@ from lightning.pytorch import Callback
 from typer.testing import CliRunner
 
 from factorizer.cli import app
-from factorizer.config import PresetError, change_preset, load_preset
+from factorizer.config import Preset, PresetError, change_preset, load_preset
 from factorizer.data.synthetic import write_synthetic
+from factorizer.evaluation.scores import METRICS, mean_scores, read_scores
 from factorizer.training import module as training_module
 from factorizer.training.checkpoints import newest_readable
+from factorizer.training.folder import RunError, pool_scores
 from factorizer.training.module import StepBatches
-from factorizer.training.run import RunError, cross_validate, pool_scores, train_fold
-from factorizer.training.score import read_scores, summarize_scores
+from factorizer.training.run import cross_validate, train_fold
+from factorizer.training.schedule import rate_factor
+from factorizer.training.trainer import Machine
 
 runner = CliRunner()
 CHANGES = [
@@ -58,8 +63,11 @@ def whole(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return outcome.folder
 
 
-def run(data: Path, out: Path, **options: Any):
-    return train_fold(PRESET, data=data, fold=1, out=out, device="cpu", workers=0, **options)
+CPU = Machine(device="cpu", workers=0)
+
+
+def run(data: Path, out: Path, preset: Preset = PRESET, **options: Any):
+    return train_fold(preset, data=data, fold=1, out=out, **({"machine": CPU} | options))
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -100,7 +108,7 @@ def test_a_run_describes_itself(whole: Path) -> None:
     with (whole / "scores.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["case"] for row in rows} == set(folds["1"])
-    assert {row["metric"] for row in rows} == {"dice", "hd95_mm"}
+    assert {row["metric"] for row in rows} == set(METRICS)
     assert all(0 <= float(row["value"]) <= 1 for row in rows if row["metric"] == "dice")
     log = (whole / "log" / "metrics.csv").read_text()
     assert all(name in log for name in ("loss", "learning_rate", "gradient_norm", "val_dice_lesion"))
@@ -124,7 +132,7 @@ def test_a_polite_kill_saves_and_says_how_to_go_on(data: Path, whole: Path, tmp_
     stop = At(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
     outcome = run(data, tmp_path / "run", callbacks=[stop], say=said.append)
     assert not outcome.finished
-    assert outcome.step == 3
+    assert outcome.step == 4  # the step at hand is finished
     assert any("run the same command with --resume" in text for text in said)
     assert_same(whole, run(data, tmp_path / "run", resume=True).folder)
 
@@ -166,12 +174,106 @@ def test_a_finished_run_says_so(data: Path, whole: Path) -> None:
     assert said == [f"{whole} is finished; its scores are in scores.csv"]
 
 
+def test_a_finished_run_can_be_made_longer(data: Path, whole: Path, tmp_path: Path) -> None:
+    """By the schedule of the longer run, from the step it is at; the scores of the shorter one are kept."""
+    shutil.copytree(whole.parent, tmp_path / "run")
+    longer = change_preset(PRESET, ["training.max_steps=9"])
+    with pytest.raises(RunError, match="is a run with another configuration"):
+        run(data, tmp_path / "run", longer)
+    said: list[str] = []
+    rates = Rates()
+    outcome = run(data, tmp_path / "run", longer, resume=True, callbacks=[rates], say=said.append)
+    assert outcome.step == 9
+    assert any("extending from 6 to 9 steps" in text for text in said)
+    peak = PRESET.training.learning_rate
+    expected = [peak * rate_factor(step, max_steps=9, warmup_steps=0) for step in (6, 7, 8)]
+    assert rates.seen == pytest.approx(expected, rel=1e-12)
+    assert (outcome.folder / "scores-6.csv").read_text() == (whole / "scores.csv").read_text()
+    with pytest.raises(RunError, match=r"only a larger training\.max_steps can be resumed"):
+        run(data, tmp_path / "run", resume=True)
+
+
+class Rates(Callback):
+    """The learning rates that steps are made with."""
+
+    def __init__(self) -> None:
+        self.seen: list[float] = []
+
+    def on_before_optimizer_step(self, trainer, module, optimizer) -> None:
+        self.seen.append(optimizer.param_groups[0]["lr"])
+
+
+def test_a_full_disk_is_named_and_the_last_checkpoint_kept(data: Path, whole: Path, tmp_path: Path) -> None:
+    """Files may not grow beyond a limit from step 2 on: the checkpoint of step 3 cannot be written."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+
+    try:
+        with pytest.raises(OSError, match=r"the checkpoint of step 3 cannot be written .* the one before is kept"):
+            run(data, tmp_path / "run", callbacks=[At(2, fill)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    folder = tmp_path / "run" / "fold1" / "checkpoints"
+    assert torch.load(folder / "last.ckpt", weights_only=True)["global_step"] == 2
+    assert not list(folder.glob(".*"))
+    assert_same(whole, run(data, tmp_path / "run", resume=True).folder)
+
+
+def test_the_best_checkpoint_says_that_it_is_optimistic(whole: Path) -> None:
+    best, last = (torch.load(whole / "checkpoints" / f"{name}.ckpt", weights_only=True) for name in ("best", "last"))
+    assert "optimistic" in best["chosen_on"]
+    assert "chosen_on" not in last
+
+
+def test_fine_tuning_takes_what_fits(data: Path, whole: Path, tmp_path: Path) -> None:
+    other = change_preset(PRESET, ["data.channels=[DWI]", "training.max_steps=1", "training.learning_rate=1e-9"])
+    said: list[str] = []
+    outcome = run(data, tmp_path / "run", other, init=str(whole), say=said.append)
+    tuned, source = weights(outcome.folder), weights(whole)
+    stem = "network.stem.weight"
+    assert tuned[stem].shape != source[stem].shape
+    assert all(torch.allclose(tuned[name], source[name], atol=1e-6) for name in source if name != stem)
+    assert any("drawn anew: stem.weight" in text for text in said)
+    assert any(text.startswith(f"loaded from {whole}: {len(source) - 1} of {len(source)}") for text in said)
+    for source, message in ((tmp_path / "nowhere", "there is no run in"), ("zoo:none", "the zoo has no model 'none'")):
+        with pytest.raises(ValueError, match=message):
+            run(data, tmp_path / "other", init=str(source))
+    assert not (tmp_path / "other").exists()
+
+
+def test_activations_can_be_computed_again(data: Path, whole: Path, tmp_path: Path) -> None:
+    again = run(data, tmp_path / "run", machine=replace(CPU, checkpoint_activations=True)).folder
+    first, second = weights(whole), weights(again)
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], rtol=1e-4, atol=1e-6)
+
+
+def test_tensorboard_gets_what_the_table_gets(whole: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(whole / "log"))
+    events.Reload()
+    assert {"loss", "learning_rate", "gradient_norm", "val_dice"} <= set(events.Tags()["scalars"])
+
+
+def test_one_fold_of_a_cross_validation(data: Path, whole: Path, tmp_path: Path) -> None:
+    """As one job of an array; the last to finish pools."""
+    shutil.copytree(whole.parent, tmp_path / "run")
+    said: list[str] = []
+    options = {"data": data, "out": tmp_path / "run", "machine": CPU, "say": said.append}
+    assert cross_validate(PRESET, fold=0, **options) is None
+    assert said[-1].startswith("the folds 2 are not finished")
+    assert cross_validate(PRESET, fold=2, **options) == tmp_path / "run" / "scores.csv"
+
+
 def test_another_run_is_not_replaced(data: Path, whole: Path, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is a run already; go on with --resume"):
         run(data, whole.parent)
     other = change_preset(PRESET, ["training.learning_rate=0.5"])
     with pytest.raises(RunError, match=r"-  learning_rate: 0\.0001[^\n]*\n\+  learning_rate: 0\.5"):
-        train_fold(other, data=data, fold=1, out=whole.parent, resume=True, workers=0)
+        run(data, whole.parent, other, resume=True)
     (tmp_path / "fold1").mkdir()
     (tmp_path / "fold1" / "thesis.tex").touch()
     with pytest.raises(RunError, match="is not empty and no run"):
@@ -184,7 +286,7 @@ def test_another_run_is_not_replaced(data: Path, whole: Path, tmp_path: Path) ->
 )
 def test_a_run_that_is_refused_leaves_no_run(data: Path, tmp_path: Path, change: str, fold: int, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        train_fold(change_preset(PRESET, [change]), data=data, fold=fold, out=tmp_path / "run", device="cpu", workers=0)
+        train_fold(change_preset(PRESET, [change]), data=data, fold=fold, out=tmp_path / "run", machine=CPU)
     assert not (tmp_path / "run").exists()
 
 
@@ -206,52 +308,58 @@ def test_a_bad_case_is_left_out(data: Path, tmp_path: Path) -> None:
 
 def test_accumulated_parts_make_the_same_step(data: Path, tmp_path: Path) -> None:
     still = change_preset(PRESET, ["model.dropout=0.0", "training.max_steps=3"])
-    runs = [
-        train_fold(still, data=data, fold=1, out=tmp_path / str(parts), device="cpu", workers=0, accumulate=parts)
-        for parts in (1, 2)
-    ]
+    runs = [run(data, tmp_path / str(parts), still, machine=replace(CPU, accumulate=parts)) for parts in (1, 2)]
     one, two = (weights(run.folder) for run in runs)
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-5)
     with pytest.raises(ValueError, match="accumulated batches cannot share"):
-        train_fold(still, data=data, fold=1, out=tmp_path / "3", device="cpu", workers=0, accumulate=3)
+        run(data, tmp_path / "3", still, machine=replace(CPU, accumulate=3))
+    assert not (tmp_path / "3").exists()
 
 
 def test_bfloat16_trains(data: Path, tmp_path: Path) -> None:
-    outcome = run(data, tmp_path / "run", precision="bf16")
+    outcome = run(data, tmp_path / "run", machine=replace(CPU, precision="bf16"))
     assert outcome.finished
     assert all(value.isfinite().all() for value in weights(outcome.folder).values())
     with pytest.raises(RunError, match="precision is '8'; choose 32, bf16, 16"):
-        run(data, tmp_path / "other", precision="8")
+        run(data, tmp_path / "other", machine=replace(CPU, precision="8"))
 
 
 def test_the_command_line(data: Path, tmp_path: Path) -> None:
     changes = [part for change in CHANGES for part in ("--set", change)]
     command = ["train", "--preset", "isles22", "--data", str(data), "--out", str(tmp_path / "run"), "--fold", "2"]
-    command += ["--workers", "0", "--device", "cpu", "--model", "nnunet", *changes]
+    command += ["--workers", "0", "--device", "cpu", "--model", "local-factorizer", *changes]
     result = runner.invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert [cell.strip() for cell in result.stdout.splitlines()[4].split("│")[1:3]] == ["lesion", "dice"]
+    assert [cell.strip() for cell in result.stdout.splitlines()[4].split("│")[1:3]] == ["lesion", "2"]
     assert "model.name" not in (tmp_path / "run" / "fold2" / "config.yaml").read_text()
-    assert load_preset(tmp_path / "run" / "fold2" / "config.yaml").model.name == "nnunet"
+    assert load_preset(tmp_path / "run" / "fold2" / "config.yaml").model.name == "local-factorizer"
     again = runner.invoke(app, command)
     assert again.exit_code == 2
     assert "is a run already" in again.stderr
     assert runner.invoke(app, [*command, "--resume"]).exit_code == 0
 
 
+def test_an_option_that_a_system_does_not_have_is_refused(data: Path, tmp_path: Path) -> None:
+    command = ["train", "--preset", "isles22", "--data", str(data), "--out", str(tmp_path / "run")]
+    result = runner.invoke(app, [*command, "--model", "nnunet", "--set", "model.window=4"])
+    assert result.exit_code == 2
+    assert "--set got 'model.window=4'; nnunet has no such option, only widths" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_cross_validation_runs_or_continues_all_folds_and_pools_them(data: Path, whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole.parent, tmp_path / "run")  # fold 1 is done
     before = (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns
     said: list[str] = []
-    scores = cross_validate(PRESET, data=data, out=tmp_path / "run", device="cpu", workers=0, say=said.append)
+    scores = cross_validate(PRESET, data=data, out=tmp_path / "run", machine=CPU, say=said.append)
     assert (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
     rows = read_scores(scores)
     assert sorted({row.case for row in rows}) == [f"sub-strokecase000{i}" for i in range(1, 7)]
-    assert len(rows) == 6 * 2
-    (region, metric, mean, defined, undefined), _ = summarize_scores(rows)
-    assert (region, metric, defined, undefined) == ("lesion", "dice", 6, 0)
-    assert mean == pytest.approx(sum(row.value for row in rows if row.metric == "dice") / 6)
+    assert len(rows) == 6 * len(METRICS)
+    means = mean_scores(rows)["lesion"]
+    assert means.cases == 6
+    assert means.dice == pytest.approx(sum(row.value for row in rows if row.metric == "dice") / 6)
     (tmp_path / "run" / "fold2" / "scores.csv").unlink()
     with pytest.raises(RunError, match=r"the folds 2 of .* are not finished"):
         pool_scores(tmp_path / "run", [0, 1, 2])

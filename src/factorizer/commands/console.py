@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,8 @@ from rich.markup import escape
 if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
+
+    from factorizer.evaluation.scores import Score
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
@@ -36,6 +38,20 @@ def print_table(table: Table) -> None:
     Console(width=max(console.width if console.is_terminal else 0, needed)).print(table)
 
 
+def scores_table(rows: Sequence[Score]) -> Table:
+    """Regions down, the main metrics across: means over cases, HD95 without and with the undefined ones."""
+    from rich.table import Table
+
+    from factorizer.evaluation.scores import mean_scores
+
+    table = Table("region", "cases", "Dice", "HD95, mm", "undefined", "penalized", "volume difference, ml", "lesion F1")
+    for region, means in mean_scores(rows).items():
+        cells = [means.dice, means.hd95_mm, means.undefined, means.penalized_hd95_mm]
+        cells += [means.volume_difference_ml, means.lesion_f1]
+        table.add_row(region, *(f"{cell:.4g}" for cell in (means.cases, *cells)))
+    return table
+
+
 def print_line(text: str) -> None:
     """With markup; never cut or wrapped."""
     Console().print(text, soft_wrap=True, highlight=False)
@@ -43,15 +59,27 @@ def print_line(text: str) -> None:
 
 def say_written(file: Path) -> None:
     """On standard error, so that what is printed stays what was asked for."""
-    Console(stderr=True).print(f"written: {escape(str(file))}", soft_wrap=True, highlight=False)
+    say(f"written: {file}")
 
 
 def print_json(value: Any) -> None:
     typer.echo(jsonlib.dumps(value, indent=2))
 
 
+def say(text: str) -> None:
+    """A line on standard error, never cut or wrapped."""
+    Console(stderr=True).print(escape(text), soft_wrap=True, highlight=False)
+
+
+def track(items: Sequence[Any], label: str) -> Iterator[Any]:
+    """The items one by one, with a bar on standard error that is gone when done."""
+    with progress_bar() as progress:
+        yield from progress.track(items, description=label)
+
+
 def progress_bar() -> Progress:
-    """On standard error, and gone when done."""
+    """On standard error if that is a terminal, and gone when done."""
     from rich.progress import Progress
 
-    return Progress(console=Console(stderr=True), transient=True)
+    console = Console(stderr=True)
+    return Progress(console=console, transient=True, disable=not console.is_terminal)

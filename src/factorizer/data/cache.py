@@ -22,7 +22,8 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from factorizer.data.cases import Case, DataError, Problem
+from factorizer.config import Data
+from factorizer.data.cases import Case, Cohort, DataError, Problem, select_channels, select_label_values
 from factorizer.data.preprocess import Normalization, Prepared, prepare_case
 
 Array = NDArray[Any]
@@ -55,6 +56,20 @@ class Settings:
         return json.dumps(values, sort_keys=True)
 
 
+def settings_for(cohort: Cohort, data: Data) -> Settings:
+    """How a preset wants the cases of a data set."""
+    if not cohort.cases:
+        nothing = Problem("", str(cohort.root), "there is no case", "give the folder of a data set")
+        raise DataError(*(cohort.problems or (nothing,)))
+    return Settings(
+        select_channels(cohort, data.channels),
+        select_label_values(cohort, data.labels),
+        data.spacing_mm,
+        data.crop_to_nonzero,
+        data.normalization,
+    )
+
+
 class CaseStore:
     """The preprocessed cases of a data set. `prepare` makes or checks entries, `open` gives their arrays."""
 
@@ -63,8 +78,13 @@ class CaseStore:
         self.cases = {case.name: case for case in cases}
         self.entries: dict[str, Path] = {}
 
-    def prepare(self, names: Sequence[str], advance: Callable[[], object] = lambda: None) -> list[Problem]:
-        """Make sure that these cases are there and whole; the problems of those that cannot be."""
+    def prepare(
+        self, names: Sequence[str], track: Callable[[Sequence[str]], Iterable[str]] = lambda names: names
+    ) -> list[Problem]:
+        """Make sure that these cases are there and whole; the problems of those that cannot be.
+
+        `track` sees the names go by as their cases are done.
+        """
         problems: list[Problem] = []
 
         def work(name: str) -> None:
@@ -72,10 +92,10 @@ class CaseStore:
                 self.entries[name] = self.entry(self.cases[name])
             except DataError as error:
                 problems.extend(error.problems)
-            advance()
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(work, names))
+            for _ in zip(pool.map(work, names), track(names), strict=True):
+                pass
         return problems
 
     def open(self, name: str) -> tuple[Array, Array]:

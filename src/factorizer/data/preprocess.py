@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy.ndimage import find_objects
 
 from factorizer.data.cases import Case
-from factorizer.data.images import VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
+from factorizer.data.images import Volume, VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
 
 Array = NDArray[Any]
 Normalization = Literal["zscore-nonzero", "none"]
@@ -62,6 +62,26 @@ def prepare_case(
     """Read and preprocess a case; without `label_values` its label is left alone."""
     volume = read_image(case, channels)
     label = read_label(case, label_values, volume.grid) if label_values is not None else None
+    return prepare_volume(
+        volume,
+        label,
+        name=case.name,
+        spacing_mm=spacing_mm,
+        crop_to_nonzero=crop_to_nonzero,
+        normalization=normalization,
+    )
+
+
+def prepare_volume(
+    volume: Volume,
+    label: Array | None,
+    *,
+    name: str,
+    spacing_mm: Sequence[float] | None,
+    crop_to_nonzero: bool,
+    normalization: Normalization,
+) -> Prepared:
+    """Preprocess an image that is in memory, and its label map if there is one."""
     image = volume.array
     shape = resampled_shape(image.shape[1:], volume.spacing_mm, spacing_mm)
     image = resample(image, shape, "linear")
@@ -71,7 +91,7 @@ def prepare_case(
     image = image[(slice(None), *box)]
     label = None if label is None else np.ascontiguousarray(label[box])
     image = zscore_nonzero(image) if normalization == "zscore-nonzero" else image
-    return Prepared(case.name, np.ascontiguousarray(image, np.float32), label, Frame(volume.grid, shape, box))
+    return Prepared(name, np.ascontiguousarray(image, np.float32), label, Frame(volume.grid, shape, box))
 
 
 def resampled_shape(

@@ -1,16 +1,17 @@
 """How well a mask agrees with its reference (Eq. 18-19), with stated conventions for empty ones.
 
-Both empty: Dice 1, HD95 0. One empty: Dice 0, HD95 undefined (nan), for the table to leave out or to penalize.
+Both empty: Dice 1, HD95 0, lesion scores 1. One empty: Dice 0, lesion scores 0, HD95 undefined (nan), for the caller to
+leave out or to penalize.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.ndimage import binary_erosion, distance_transform_edt, find_objects, generate_binary_structure
+from scipy.ndimage import binary_erosion, distance_transform_edt, find_objects, generate_binary_structure, label
 
 Mask = NDArray[Any]
 
@@ -40,3 +41,32 @@ def hd95_mm(prediction: Mask, reference: Mask, spacing_mm: Sequence[float]) -> f
 def surface(mask: Mask) -> Mask:
     """The voxels of a mask with a face to the outside; the edge of the image counts as outside."""
     return mask & ~binary_erosion(mask, generate_binary_structure(mask.ndim, 1))
+
+
+class Detection(NamedTuple):
+    """How many of the predicted lesions are true, how many of the true lesions are found, and both in one number."""
+
+    precision: float
+    recall: float
+    f1: float
+
+
+def detect_lesions(prediction: Mask, reference: Mask) -> Detection:
+    """A lesion is a connected component, also over edges and corners; one voxel in common makes two lesions meet."""
+    ours, theirs = (count_and_met(a, b) for a, b in ((prediction, reference), (reference, prediction)))
+    if not ours[0] and not theirs[0]:
+        return Detection(1.0, 1.0, 1.0)
+    if not ours[0] or not theirs[0]:
+        return Detection(0.0, 0.0, 0.0)
+    precision, recall = (met / count for count, met in (ours, theirs))
+    f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
+    return Detection(precision, recall, f1)
+
+
+def count_and_met(mask: Mask, other: Mask) -> tuple[int, int]:
+    """The number of a mask's lesions, and of those that meet the other mask."""
+    boxes = find_objects((mask != 0).astype(np.uint8))
+    if not boxes:
+        return 0, 0
+    lesions, count = label(mask[boxes[0]] != 0, np.ones((3,) * mask.ndim))
+    return count, int(np.count_nonzero(np.unique(lesions[other[boxes[0]] != 0])))

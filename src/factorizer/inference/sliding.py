@@ -1,44 +1,147 @@
-"""A network on a whole image, window by window (Sec. 4.2)."""
+"""A network on a whole image, window by window (Sec. 4.2), with memory for a few layers of windows only.
+
+Windows are laid as MONAI lays them, the last flush with the end, and where they overlap logits are averaged. Layers of
+windows follow the first axis: as soon as no further window touches a row it is given out, so that a large image never
+needs the logits of all its voxels at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from math import ceil, prod
 from typing import Literal
 
 import torch
-from monai.inferers.utils import sliding_window_inference
+import torch.nn.functional as F
+from monai.data.utils import compute_importance_map
 from torch import Tensor
 
 from factorizer.data.patches import padding_of
 
 Network = Callable[[Tensor], Tensor]
+Blending = Literal["constant", "gaussian"]
 
 
-@torch.inference_mode()
 def predict_probabilities(
     network: Network,
     image: Tensor,
     *,
     window: Sequence[int],
     overlap: float,
-    blending: Literal["constant", "gaussian"],
+    blending: Blending,
+    batch_size: int = 1,
+    device: torch.device | str = "cpu",
     advance: Callable[[], object] = lambda: None,
 ) -> Tensor:
-    """Image (C, *spatial) -> probabilities (regions, *spatial), on the image's device.
+    """Image (C, *spatial) -> probabilities (regions, *spatial) of the whole image, on the image's device."""
+    slabs = predict_slabs(
+        network,
+        image,
+        window=window,
+        overlap=overlap,
+        blending=blending,
+        batch_size=batch_size,
+        device=device,
+        advance=advance,
+    )
+    return torch.cat([slab.to(image.device) for slab in slabs], dim=1)
 
-    An image smaller than the window is padded as in training. Where windows overlap, logits are averaged, all alike
-    or weighted by a Gaussian; `advance` is called after each window.
+
+def predict_slabs(
+    network: Network,
+    image: Tensor,
+    *,
+    window: Sequence[int],
+    overlap: float,
+    blending: Blending,
+    batch_size: int,
+    device: torch.device | str,
+    advance: Callable[[], object],
+) -> Iterator[Tensor]:
+    """Image (C, *spatial) -> probabilities (regions, rows, *rest), consecutive rows of the first axis.
+
+    An image smaller than the window is padded as in training. `device` is the network's; `advance` is called after
+    each window.
     """
-    padding = padding_of(image.shape[1:], window)
-    flat = [n for pair in reversed(padding) for n in pair]
-    padded = torch.nn.functional.pad(image, flat)[None]
+    size = image.shape[1:]
+    padding = padding_of(size, window)
+    if any(n for pair in padding for n in pair):
+        image = F.pad(image, [n for pair in reversed(padding) for n in pair])
+    layers, *others = window_starts(image.shape[1:], window, overlap)
+    places = list(product(*others))
+    weight = importance(window, blending).to(device)
+    plane = tuple(image.shape[2:])
+    total = torch.zeros(0)
+    weights = torch.zeros(window[0], *plane, device=device)
+    inside = tuple(slice(before, before + n) for (before, _), n in zip(padding, size, strict=True))
+    for layer, following in zip(layers, [*layers[1:], image.shape[1]], strict=True):
+        for group in (places[i : i + batch_size] for i in range(0, len(places), batch_size)):
+            boxes = [tuple(slice(a, a + n) for a, n in zip(place, window[1:], strict=True)) for place in group]
+            patches = torch.stack([image[(slice(None), slice(layer, layer + window[0]), *box)] for box in boxes])
+            with torch.inference_mode():
+                logits = network(patches.to(device, non_blocking=True)).float()
+            if not total.numel():
+                total = torch.zeros(logits.shape[1], window[0], *plane, device=device)
+            for box, values in zip(boxes, logits, strict=True):
+                total[(slice(None), slice(None), *box)] += values * weight
+                weights[(slice(None), *box)] += weight
+                advance()
+        done = following - layer
+        first, last = (max(0, min(n - layer, done)) for n in (inside[0].start, inside[0].stop))
+        if last > first:
+            finished = (total[:, first:last] / weights[first:last]).sigmoid()
+            yield finished[(slice(None), slice(None), *inside[1:])]
+        total, weights = shift(total, done, dim=1), shift(weights, done, dim=0)
 
-    def predict(patch: Tensor) -> Tensor:
-        y = network(patch)
-        advance()
-        return y
 
-    logits = sliding_window_inference(padded, tuple(window), 1, predict, overlap=overlap, mode=blending)
-    assert isinstance(logits, Tensor)
-    inside = [slice(before, before + n) for (before, _), n in zip(padding, image.shape[1:], strict=True)]
-    return logits[0][(slice(None), *inside)].sigmoid()
+def count_windows(size: Sequence[int], window: Sequence[int], overlap: float) -> int:
+    padded = [max(n, w) for n, w in zip(size, window, strict=True)]
+    return prod(len(starts) for starts in window_starts(padded, window, overlap))
+
+
+def window_starts(size: Sequence[int], window: Sequence[int], overlap: float) -> list[list[int]]:
+    """Where windows begin along each axis, at least one voxel apart."""
+    starts = []
+    for n, w in zip(size, window, strict=True):
+        step = max(1, int(w * (1 - overlap)))
+        starts.append([min(i * step, n - w) for i in range(ceil((n - w) / step) + 1)])
+    return starts
+
+
+def importance(window: Sequence[int], blending: Blending) -> Tensor:
+    """The weight of each voxel of a window in the average, MONAI's."""
+    return torch.as_tensor(compute_importance_map(tuple(window), mode=blending, sigma_scale=0.125))
+
+
+def shift(x: Tensor, by: int, dim: int) -> Tensor:
+    """Drop the first rows of an axis and add as many zeros at its end."""
+    kept = x.narrow(dim, by, x.shape[dim] - by)
+    return torch.cat((kept, torch.zeros_like(x.narrow(dim, 0, by))), dim)
+
+
+def mirror(network: Network, dims: int) -> Network:
+    """Average the logits over all mirror images (test-time augmentation)."""
+    flips = [[axis + 2 for axis in range(dims) if bits >> axis & 1] for bits in range(2**dims)]
+
+    def predict(x: Tensor) -> Tensor:
+        total = network(x)
+        for axes in flips[1:]:
+            total = total + network(x.flip(axes)).flip(axes)
+        return total / len(flips)
+
+    return predict
+
+
+def average(networks: Sequence[Network]) -> Network:
+    """Average the logits of several networks: an ensemble."""
+    if len(networks) == 1:
+        return networks[0]
+
+    def predict(x: Tensor) -> Tensor:
+        total = networks[0](x)
+        for network in networks[1:]:
+            total = total + network(x)
+        return total / len(networks)
+
+    return predict

@@ -127,7 +127,8 @@ class _Tiled(torch.autograd.Function):
                 "a layer's settings (train or eval, rank, num_iters, solver, bypass) changed between the forward "
                 "and the backward pass; change them before the forward pass"
             )
-        maps, params = ctx.saved_tensors[: ctx.num_maps], ctx.saved_tensors[ctx.num_maps :]
+        saved = ctx.saved_tensors  # taken once, as activation checkpointing asks
+        maps, params = saved[: ctx.num_maps], saved[ctx.num_maps :]
         params_needed = ctx.needs_input_grad[3 + ctx.num_maps :]
         wanted = [p for p, needed in zip(params, params_needed, strict=True) if needed]
         grad_y = grad_y.contiguous()

@@ -1,7 +1,8 @@
 """Checkpoints of a run: the last, the one before it, and the best; and which of them a run can go on from.
 
-Lightning writes each file whole or not at all. The last is moved aside before it is replaced, so that a crash at any
-moment leaves one that can be read.
+A new file is written beside the last, which is moved aside only when the new one is whole: a crash or a full disk at
+any moment leaves one that can be read. The best is chosen on the held-out fold and therefore optimistic, as it says in
+itself; scores are the last's.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ class Checkpoints(Callback):
         self.folder, self.every = folder, every
         self.best_dice = -1.0
         self.saved_step = -1
+        self.saving_best = False
 
     def state_dict(self) -> dict[str, Any]:
         return {"best_dice": self.best_dice}
@@ -39,17 +41,37 @@ class Checkpoints(Callback):
         dice = float(trainer.callback_metrics["val_dice"])
         if dice > self.best_dice:
             self.best_dice = dice
-            trainer.save_checkpoint(self.folder / "best.ckpt")
+            self.save(trainer, "best.ckpt")
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self.saving_best:
+            checkpoint["chosen_on"] = "the held-out fold: its scores there are optimistic"
 
     def save_last(self, trainer: Trainer) -> None:
         """Once per step, also where gradients are accumulated."""
-        if trainer.global_step == self.saved_step:
-            return
-        self.saved_step = trainer.global_step
-        last = self.folder / "last.ckpt"
-        if trainer.is_global_zero and last.exists():
-            os.replace(last, self.folder / "previous.ckpt")
-        trainer.save_checkpoint(last)
+        if trainer.global_step != self.saved_step:
+            self.save(trainer, "last.ckpt")
+            self.saved_step = trainer.global_step
+
+    def save(self, trainer: Trainer, name: str) -> None:
+        """All processes take part; the first writes."""
+        new, place = self.folder / f".{name}.new", self.folder / name
+        self.saving_best = name == "best.ckpt"
+        try:
+            trainer.save_checkpoint(new)
+            if trainer.is_global_zero:
+                if name == "last.ckpt" and place.exists():
+                    os.replace(place, self.folder / "previous.ckpt")
+                os.replace(new, place)
+        except OSError as error:
+            new.unlink(missing_ok=True)
+            kept = "the one before is kept" if (self.folder / "last.ckpt").exists() else "there is none before it"
+            raise OSError(
+                f"the checkpoint of step {trainer.global_step} cannot be written to {place} "
+                f"({error.strerror or error}); {kept}. Make room and run the same command with --resume"
+            ) from error
+        finally:
+            self.saving_best = False
 
 
 def newest_readable(folder: Path, warn: Callable[[str], object]) -> Path | None:

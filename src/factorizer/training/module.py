@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
-from lightning.pytorch import LightningDataModule, LightningModule
+from lightning.pytorch import LightningDataModule, LightningModule, Trainer
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from factorizer.config import Preset
 from factorizer.data.cache import CaseStore
 from factorizer.data.patches import PatchDataset
 from factorizer.data.regions import labels_to_regions
@@ -23,6 +24,9 @@ from factorizer.evaluation.metrics import dice
 from factorizer.inference.sliding import predict_probabilities
 from factorizer.training.loss import supervised_loss
 from factorizer.training.schedule import rate_factor
+from factorizer.training.trainer import share_batch
+
+Result = TypeVar("Result")
 
 
 class Segmentation(LightningModule):
@@ -52,7 +56,7 @@ class Segmentation(LightningModule):
         self.supervision_weights, self.dice_epsilon = tuple(supervision_weights), dice_epsilon
         self.sliding: dict[str, Any] = {"window": tuple(window), "overlap": overlap, "blending": blending}
         self.threshold = threshold
-        self.validated: list[dict[str, float]] = []
+        self.validated: dict[str, dict[str, float]] = {}
 
     def configure_optimizers(self) -> Any:
         trained = [p for p in self.network.parameters() if p.requires_grad]
@@ -63,6 +67,17 @@ class Segmentation(LightningModule):
 
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+    def on_train_start(self) -> None:
+        """The rate of this step, also where a run was made longer since its checkpoint was written."""
+        (schedule,) = self.trainer.lr_scheduler_configs
+        for group, base, factor in zip(
+            self.trainer.optimizers[0].param_groups,
+            schedule.scheduler.base_lrs,
+            schedule.scheduler.lr_lambdas,
+            strict=True,
+        ):
+            group["lr"] = base * factor(self.global_step)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         part = batch_idx % self.trainer.accumulate_grad_batches
@@ -77,7 +92,7 @@ class Segmentation(LightningModule):
                 f"the loss is {loss.item()} at step {self.global_step}, on the cases {', '.join(batch['case'])}; "
                 "lower training.learning_rate, set training.gradient_clip, or look at these cases"
             )
-        self.log("loss", loss.detach(), prog_bar=True)
+        self.log("loss", loss.detach(), prog_bar=True, sync_dist=True)
         return loss
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
@@ -86,16 +101,27 @@ class Segmentation(LightningModule):
         self.log("learning_rate", optimizer.param_groups[0]["lr"], prog_bar=True)
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
-        probabilities = predict_probabilities(self.network, batch["image"], **self.sliding)
+        probabilities = predict_probabilities(self.network, batch["image"], **self.sliding, device=self.device)
         masks, truth = (probabilities >= self.threshold).cpu().numpy(), batch["masks"].cpu().numpy()
         scores = {region: dice(m, r) for region, m, r in zip(self.regions, masks, truth, strict=True)}
-        self.validated.append(scores)
+        self.validated[batch["case"]] = scores
 
     def on_validation_epoch_end(self) -> None:
+        validated = gather(self.trainer, self.validated).values()
         for region in self.regions:
-            self.log(f"val_dice_{region}", fmean(scores[region] for scores in self.validated))
-        self.log("val_dice", fmean(fmean(scores.values()) for scores in self.validated), prog_bar=True)
+            self.log(f"val_dice_{region}", fmean(scores[region] for scores in validated))
+        self.log("val_dice", fmean(fmean(scores.values()) for scores in validated), prog_bar=True)
         self.validated.clear()
+
+
+def gather(trainer: Trainer, results: dict[str, Result]) -> dict[str, Result]:
+    """The results of all processes, by case, in all of them."""
+    parts: list[dict[str, Result]] = [{} for _ in range(trainer.world_size)]
+    if trainer.world_size > 1:
+        torch.distributed.all_gather_object(parts, results)
+    else:
+        parts = [results]
+    return {case: result for part in parts for case, result in sorted(part.items())}
 
 
 class StepBatches(Sampler[list[int]]):
@@ -103,14 +129,8 @@ class StepBatches(Sampler[list[int]]):
     not count what a resumed run has already seen."""
 
     def __init__(self, *, start: int, stop: int, batch_size: int, accumulate: int, rank: int, world_size: int) -> None:
-        share = accumulate * world_size
-        if batch_size % share:
-            raise ValueError(
-                f"training.batch_size is {batch_size}, which {world_size} devices with {accumulate} accumulated "
-                f"batches cannot share; use a multiple of {share}"
-            )
         self.start, self.stop, self.accumulate, self.rank, self.world_size = start, stop, accumulate, rank, world_size
-        self.local = batch_size // share
+        self.local = share_batch(batch_size, accumulate, world_size)
 
     def __iter__(self) -> Iterator[list[int]]:
         for micro in range(self.start * self.accumulate, self.stop * self.accumulate):
@@ -136,21 +156,43 @@ class WholeCases(Dataset[dict[str, Any]]):
 
 
 class PatchStream(LightningDataModule):
-    """The training patches from the step that the run is at, and the held-out cases."""
+    """The training patches from the step that the run is at, and this process's share of the held-out cases."""
+
+    patches: PatchDataset
+    held_out: WholeCases
 
     def __init__(
-        self, patches: PatchDataset, held_out: WholeCases, *, max_steps: int, batch_size: int, workers: int
+        self, preset: Preset, store: CaseStore, training: Sequence[str], held_out: Sequence[str], workers: int
     ) -> None:
         super().__init__()
-        self.patches, self.held_out = patches, held_out
-        self.max_steps, self.batch_size, self.workers = max_steps, batch_size, workers
+        self.preset, self.store, self.names, self.workers = preset, store, (training, held_out), workers
+
+    def setup(self, stage: str) -> None:
+        """Take the cases that the first process could prepare."""
+        assert self.trainer is not None
+        self.store.entries = self.trainer.strategy.broadcast(self.store.entries)
+        training, held_out = ([name for name in names if name in self.store.entries] for names in self.names)
+        data, settings = self.preset.data, self.preset.training
+        self.patches = PatchDataset(
+            self.store,
+            training,
+            length=settings.max_steps * settings.batch_size,
+            patch_size=data.patch_size,
+            labels=data.labels,
+            regions=data.regions,
+            seed=settings.seed,
+            foreground_fraction=data.foreground_fraction,
+            augmentation=data.augmentation,
+        )
+        mine = held_out[self.trainer.global_rank :: self.trainer.world_size] or held_out[:1]  # all must validate
+        self.held_out = WholeCases(self.store, mine, data.labels, data.regions)
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         assert self.trainer is not None
         batches = StepBatches(
             start=self.trainer.global_step,
-            stop=self.max_steps,
-            batch_size=self.batch_size,
+            stop=self.preset.training.max_steps,
+            batch_size=self.preset.training.batch_size,
             accumulate=self.trainer.accumulate_grad_batches,
             rank=self.trainer.global_rank,
             world_size=self.trainer.world_size,

@@ -1,0 +1,129 @@
+"""A trained model that segments images: preprocessing, windows, and labels on the grid of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from factorizer.config import Preset
+from factorizer.data.cases import Case
+from factorizer.data.images import Volume, VoxelGrid, canonical_grid, restore_orientation, turn_to_canonical
+from factorizer.data.preprocess import Prepared, prepare_case, prepare_volume
+from factorizer.data.regions import regions_to_labels
+from factorizer.inference.restore import restore_slabs
+from factorizer.inference.sliding import average, count_windows, mirror, predict_slabs
+
+Array = NDArray[Any]
+Advance = Callable[[], object]
+
+
+@dataclass(frozen=True, eq=False)
+class Segmented:
+    """A prediction on the grid of the file: label values, and probabilities (regions, *shape) if they were kept."""
+
+    labels: Array
+    probabilities: Array | None = None
+
+
+class Predictor:
+    """One network, or several whose logits are averaged, and the preset they were trained with.
+
+    `mirrored` averages over mirror images too; `batch_size` is the number of windows at a time.
+    """
+
+    def __init__(
+        self,
+        preset: Preset,
+        networks: Sequence[nn.Module],
+        *,
+        device: torch.device | str = "cpu",
+        mirrored: bool = False,
+        batch_size: int = 1,
+    ) -> None:
+        self.preset, self.device, self.batch_size = preset, torch.device(device), batch_size
+        self.networks = [network.to(self.device).eval() for network in networks]
+        self.network = average(self.networks)
+        if mirrored:
+            self.network = mirror(self.network, len(preset.data.patch_size))
+
+    def predict(
+        self, image: Array, *, spacing_mm: Sequence[float] | None = None, affine: Array | None = None
+    ) -> NDArray[np.uint8]:
+        """An image (C, *spatial), channels as in the preset -> label values (*spatial).
+
+        Say how large voxels are by `spacing_mm`, or how they lie in the patient by `affine`; 1 mm without.
+        """
+        dims = len(self.preset.data.patch_size)
+        if image.ndim != dims + 1 or len(image) != self.preset.in_channels:
+            channels = ", ".join(self.preset.data.channels)
+            raise ValueError(
+                f"the image has the shape {image.shape}; this model takes {dims}D images of "
+                f"{self.preset.in_channels} channels ({channels}), channels first"
+            )
+        if affine is None:
+            affine = np.diag([*(spacing_mm or (1.0,) * dims), 1.0])
+        grid = VoxelGrid(tuple(image.shape[1:]), np.asarray(affine, np.float64))
+        data = self.preset.data
+        prepared = prepare_volume(
+            Volume(turn_to_canonical(image.astype(np.float32), grid), grid),
+            None,
+            name="image",
+            spacing_mm=data.spacing_mm,
+            crop_to_nonzero=data.crop_to_nonzero,
+            normalization=data.normalization,
+        )
+        return self.segment(prepared).labels
+
+    def prepare(self, case: Case, channels: Sequence[str]) -> Prepared:
+        """Read and preprocess a case; `channels` are its names of the preset's."""
+        data = self.preset.data
+        return prepare_case(
+            case,
+            channels=channels,
+            label_values=None,
+            spacing_mm=data.spacing_mm,
+            crop_to_nonzero=data.crop_to_nonzero,
+            normalization=data.normalization,
+        )
+
+    def windows(self, prepared: Prepared) -> int:
+        """How often `advance` is called for an image."""
+        data, inference = self.preset.data, self.preset.inference
+        return count_windows(prepared.image.shape[1:], data.patch_size, inference.overlap)
+
+    def segment(
+        self, prepared: Prepared, *, keep_probabilities: bool = False, advance: Advance = lambda: None
+    ) -> Segmented:
+        """Label values on the grid of the file. Probabilities are there slab by slab only, unless they are kept."""
+        data, threshold, grid = self.preset.data, self.preset.inference.threshold, prepared.frame.grid
+        shape = canonical_grid(grid).shape
+        labels = np.zeros(shape, np.uint8)
+        kept = np.zeros((self.preset.out_channels, *shape), np.float32) if keep_probabilities else None
+        row = 0
+        for slab in restore_slabs(self.slabs(prepared, advance), prepared.frame):
+            rows = slice(row, row := row + slab.shape[1])
+            probabilities = slab.numpy()
+            labels[rows] = regions_to_labels(probabilities, data.labels, data.regions, threshold=threshold)
+            if kept is not None:
+                kept[:, rows] = probabilities
+        turned = np.ascontiguousarray(restore_orientation(labels[None], grid)[0])
+        return Segmented(turned, None if kept is None else np.ascontiguousarray(restore_orientation(kept, grid)))
+
+    def slabs(self, prepared: Prepared, advance: Advance) -> Iterator[Tensor]:
+        data, inference = self.preset.data, self.preset.inference
+        return predict_slabs(
+            self.network,
+            torch.from_numpy(prepared.image),
+            window=data.patch_size,
+            overlap=inference.overlap,
+            blending=inference.blending,
+            batch_size=self.batch_size,
+            device=self.device,
+            advance=advance,
+        )

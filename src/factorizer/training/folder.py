@@ -1,0 +1,162 @@
+"""The folder of a run: whether a run may start there, its folds, and what it says about itself.
+
+OUT/folds.json and OUT/foldK/{config.yaml, run.json, log/metrics.csv, checkpoints/, scores.csv, learning_curve.png}.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from difflib import unified_diff
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from factorizer import __version__
+from factorizer.config import Preset, change_preset, load_preset, to_yaml
+from factorizer.data.cases import Cohort
+from factorizer.data.folds import Folds, draw_folds, read_folds
+from factorizer.doctor import cpu_model
+from factorizer.evaluation.scores import read_scores, write_scores
+from factorizer.files import write_atomically
+
+PACKAGES = ("torch", "lightning", "monai", "numpy", "nibabel")
+
+
+class RunError(ValueError):
+    """A run that cannot start or go on as asked."""
+
+
+def steps_before(folder: Path) -> int | None:
+    """The length of the run that is in a folder, None where there is none."""
+    file = folder / "config.yaml"
+    return load_preset(file).training.max_steps if file.exists() else None
+
+
+def is_finished(folder: Path, preset: Preset) -> bool:
+    """Whether the run is there at full length. The length is looked at first: an extension moves the scores away
+    before it writes the new one."""
+    steps = steps_before(folder)
+    return steps is not None and steps >= preset.training.max_steps and (folder / "scores.csv").exists()
+
+
+def check_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
+    """Where the run's folder is there already, it must be this run's, or a shorter one of this, and be resumed."""
+    file, text = folder / "config.yaml", to_yaml(preset)
+    if not file.exists():
+        if folder.exists() and any(folder.iterdir()):
+            raise RunError(f"{folder} is not empty and no run; give another --out")
+        return
+    before = file.read_text()
+    if before != text and not (resume and is_extension(folder, preset)):
+        changes = unified_diff(before.splitlines(), text.splitlines(), lineterm="", n=0)
+        shown = "\n".join(line for line in changes if line[:3] not in ("---", "+++") and line[:2] != "@@")
+        advice = "give another --out (only a larger training.max_steps can be resumed)"
+        raise RunError(f"{folder} is a run with another configuration; {advice}. The difference:\n{shown}")
+    if not resume:
+        raise RunError(f"{folder} is a run already; go on with --resume, or give another --out")
+
+
+def is_extension(folder: Path, preset: Preset) -> bool:
+    """Whether the run in a folder differs from the wanted one in being shorter, and in nothing else."""
+    steps = steps_before(folder)
+    if steps is None or steps >= preset.training.max_steps:
+        return False
+    return to_yaml(change_preset(preset, [f"training.max_steps={steps}"])) == (folder / "config.yaml").read_text()
+
+
+def claim_folder(folder: Path, preset: Preset) -> str:
+    """Write the configuration; of a run that is made longer, put the scores aside. Says what was done to it."""
+    steps = steps_before(folder)
+    extended = is_extension(folder, preset)
+    if extended and (folder / "scores.csv").exists():
+        os.replace(folder / "scores.csv", folder / f"scores-{steps}.csv")
+    write_atomically(folder / "config.yaml", to_yaml(preset))
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    if not extended:
+        return ""
+    return (
+        f"extending from {steps} to {preset.training.max_steps} steps: the learning rate goes on where a run of "
+        f"{preset.training.max_steps} steps would be, so the result differs from such a run"
+    )
+
+
+def settle_folds(file: Path, cohort: Cohort, preset: Preset, split: Path | None) -> tuple[Folds, str]:
+    """The folds of this run and where they are from: those written before, those given, or new ones."""
+    if file.exists():
+        return read_folds(file, cohort.cases), json.loads(file.read_text())["origin"]
+    if split is not None:
+        return read_folds(split, cohort.cases), f"split {split.name}"
+    seed = preset.training.seed
+    return draw_folds(cohort.cases, num_folds=preset.training.folds, seed=seed), f"seed {seed}"
+
+
+def describe_start(folder: Path, preset: Preset, data: Path, options: dict[str, Any]) -> None:
+    """Append this start to run.json: versions, machine, command and the state of the code."""
+    starts = read_starts(folder)
+    starts.append(
+        {
+            "started": now(),
+            "command": sys.argv,
+            "data": str(data),
+            "seed": preset.training.seed,
+            **options,
+            "machine": f"{platform.system()} {platform.machine()}, {cpu_model()}, {torch.get_num_threads()} threads",
+            "versions": {
+                "factorizer": __version__,
+                "python": platform.python_version(),
+                **{package: version(package) for package in PACKAGES},
+            },
+            "git": git_state(),
+        }
+    )
+    write_atomically(folder / "run.json", json.dumps(starts, indent=2) + "\n")
+
+
+def describe_end(folder: Path, **facts: Any) -> None:
+    """Add to the last start in run.json how it ended: steps and seconds."""
+    starts = read_starts(folder)
+    starts[-1] |= {"ended": now(), **facts}
+    write_atomically(folder / "run.json", json.dumps(starts, indent=2) + "\n")
+
+
+def read_starts(folder: Path) -> list[dict[str, Any]]:
+    file = folder / "run.json"
+    return json.loads(file.read_text()) if file.exists() else []
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def git_state() -> str | None:
+    """The commit of the code, if it is a checkout, and whether it was changed."""
+    root = Path(__file__).parents[3]
+    if not (root / "src" / "factorizer").is_dir():  # installed: the repository around it, if any, is another
+        return None
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def unfinished_folds(out: Path, folds: Sequence[int]) -> list[int]:
+    return [fold for fold in folds if not (out / f"fold{fold}" / "scores.csv").exists()]
+
+
+def pool_scores(out: Path, folds: Sequence[int]) -> Path:
+    """One table of all folds, each case from the fold that held it out."""
+    missing = unfinished_folds(out, folds)
+    if missing:
+        raise RunError(f"the folds {', '.join(map(str, missing))} of {out} are not finished; train them first")
+    rows = [row for fold in folds for row in read_scores(out / f"fold{fold}" / "scores.csv")]
+    write_scores(out / "scores.csv", sorted(rows, key=lambda row: (row.case, row.region, row.metric)))
+    return out / "scores.csv"

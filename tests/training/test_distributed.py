@@ -1,0 +1,125 @@
+"""Two processes train as one does, and the first alone writes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from factorizer.data.synthetic import write_synthetic
+from factorizer.training.folder import RunError
+from factorizer.training.trainer import Machine, processes_started, share_batch
+
+SETTINGS = (
+    "training.max_steps=4",
+    "training.checkpoint_every=2",
+    "training.validate_every=2",
+    "training.folds=3",
+    "training.learning_rate=0.01",
+    "model.widths=[8,16]",
+    "model.window=4",
+    "data.patch_size=[16,16,16]",
+)
+# every process writes down which files it opens for writing, makes, moves and removes
+WATCHER = """
+import os, sys
+rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
+log = os.open(os.path.join(os.environ["WATCH_LOG"], f"{os.getpid()}-{rank}"), os.O_CREAT | os.O_WRONLY)
+def watch(event, arguments):
+    if event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+        os.write(log, f"{arguments[0]}\\n".encode())
+    elif event in ("os.mkdir", "os.rename", "os.remove"):
+        os.write(log, f"{arguments[0]}\\n".encode())
+sys.addaudithook(watch)
+"""
+FACTORIZER = Path(sys.executable).with_name("factorizer")
+TORCHRUN = Path(sys.executable).with_name("torchrun")
+
+
+def train(data: Path, out: Path, logs: Path, *options: str, launcher: tuple[str, ...] = ()) -> Path:
+    """Run `factorizer train` in processes of its own, watched; the folder of the run."""
+    logs.mkdir(parents=True)
+    (logs / "code").mkdir()
+    (logs / "code" / "sitecustomize.py").write_text(WATCHER)
+    (logs / "written").mkdir()
+    environment = os.environ | {"PYTHONPATH": str(logs / "code"), "WATCH_LOG": str(logs / "written")}
+    command = [*launcher, str(FACTORIZER), "train", "--preset", "isles22", "--data", str(data), "--out", str(out)]
+    command += ["--device", "cpu", "--workers", "0", *options]
+    command += [part for setting in SETTINGS for part in ("--set", setting)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("scores.csv") == 1, "the first process alone speaks"
+    return out / "fold0"
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "strokes"
+    write_synthetic("isles22", folder, cases=6, size=24, seed=0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def single(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("single")
+    return train(data, folder / "run", folder / "logs")
+
+
+def files_written(logs: Path, out: Path, rank: str) -> set[str]:
+    lines = [line for log in (logs / "written").glob(f"*-{rank}") for line in log.read_text().splitlines()]
+    return {line for line in lines if line.startswith(str(out))}
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "lightning"])
+def test_two_processes_train_as_one(data: Path, single: Path, tmp_path: Path, launcher: str) -> None:
+    out, logs = tmp_path / "run", tmp_path / "logs"
+    if launcher == "torchrun":
+        start = (str(TORCHRUN), "--nproc-per-node", "2", "--master-port", "29611", "--no-python")
+        folder = train(data, out, logs, launcher=start)
+    else:
+        folder = train(data, out, logs, "--devices", "2")
+    one, two = (torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (single, folder))
+    assert one["global_step"] == two["global_step"] == 4
+    for name, value in one["state_dict"].items():
+        torch.testing.assert_close(two["state_dict"][name], value, rtol=1e-3, atol=1e-5)
+    assert (folder / "scores.csv").read_text() == (single / "scores.csv").read_text()
+    assert any("scores.csv" in file for file in files_written(logs, out, "0"))
+    assert files_written(logs, out, "1") == set()
+
+
+def test_a_shared_run_goes_on_alone(data: Path, single: Path, tmp_path: Path) -> None:
+    """What two processes left off one goes on with, as the samples of a step do not depend on their number."""
+    shutil.copytree(single.parent, tmp_path / "run")
+    (tmp_path / "run" / "fold0" / "scores.csv").unlink()
+    (tmp_path / "run" / "fold0" / "checkpoints" / "last.ckpt").unlink()  # the one before is of step 2
+    folder = train(data, tmp_path / "run", tmp_path / "logs", "--devices", "2", "--resume")
+    one, two = (torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (single, folder))
+    for name, value in one["state_dict"].items():
+        torch.testing.assert_close(two["state_dict"][name], value, rtol=1e-3, atol=1e-5)
+
+
+def test_processes_are_those_that_were_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("TORCHELASTIC_RUN_ID", "SLURM_NTASKS"):
+        monkeypatch.delenv(name, raising=False)
+    assert processes_started() == (1, 1)
+    for name, value in {"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "8"}.items():
+        monkeypatch.setenv(name, value)
+    assert Machine().processes() == (4, 2)
+    assert Machine(devices=2, nodes=1).processes() == (2, 1)
+    monkeypatch.delenv("TORCHELASTIC_RUN_ID")
+    for name, value in {"SLURM_NTASKS": "6", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "3"}.items():
+        monkeypatch.setenv(name, value)
+    assert Machine().processes() == (2, 3)
+    monkeypatch.setenv("SLURM_JOB_NAME", "interactive")
+    assert Machine().processes() == (1, 1)
+
+
+def test_a_batch_is_shared_evenly() -> None:
+    assert share_batch(8, 2, 2) == 2
+    with pytest.raises(RunError, match=r"training\.batch_size is 2, which 4 devices with 1 accumulated batches"):
+        share_batch(2, 1, 4)
