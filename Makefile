@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test check format bench clean
+.PHONY: setup demo test test-gpu check format bench clean
 
 setup: $(READY)
 
@@ -19,6 +19,9 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest
 
+test-gpu: $(READY)
+	$(BIN)/pytest -m gpu -rs tests/gpu
+
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -31,6 +34,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/factorizer profile --preset isles22 --measure
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,99 +1,173 @@
-"""Train a small Swin Factorizer on synthetic lesions, then turn its layers down without retraining.
+"""Everything once, on synthetic tumours: scans, training, prediction of unseen cases, scores, pictures, one HTML page.
 
-Takes about half a minute on a laptop CPU. `make demo` runs it.
+About six minutes on two CPU cores. `make demo` runs it and leaves all it made in the folder demo.
 """
 
 from __future__ import annotations
 
+import sys
 import time
+from pathlib import Path
 
-import torch
-import torch.nn.functional as F
+import numpy as np
+from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
-from rich.table import Table
-from torch import Tensor, nn
+from sklearn.linear_model import LogisticRegression
 
-from factorizer import NMF, build_model
+from factorizer.commands.console import print_table, scores_table
+from factorizer.commands.train import make_progress
+from factorizer.config import Preset, change_preset, load_preset
+from factorizer.data.cache import Settings, settings_for
+from factorizer.data.cases import Case
+from factorizer.data.layouts import read_cohort
+from factorizer.data.outputs import prediction_file, write_labels
+from factorizer.data.preprocess import restore
+from factorizer.data.regions import labels_to_regions, regions_to_labels
+from factorizer.data.synthetic import write_synthetic
+from factorizer.evaluation.compare import Entry, compare_entries
+from factorizer.evaluation.evaluate import evaluate_folders
+from factorizer.evaluation.metrics import dice
+from factorizer.evaluation.scores import Means, mean_scores, write_scores
+from factorizer.files import write_atomically
+from factorizer.inference.load import load
+from factorizer.inference.predict import predict_cases
+from factorizer.reports import page
+from factorizer.reports.examples import Gallery
+from factorizer.reports.figures import draw_boxes
+from factorizer.reports.qualitative import draw_examples
+from factorizer.training.run import train_fold
 
-SIZE = 32
-STEPS = 80
-
-
-def draw_lesions(generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Two noisy images (1, 2, 32, 32, 32) of a few bright balls, and the balls (1, 1, 32, 32, 32)."""
-    grid = torch.stack(torch.meshgrid(*[torch.arange(float(SIZE))] * 3, indexing="ij"))
-    centres = torch.rand(3, 3, 1, 1, 1, generator=generator) * SIZE
-    radii = 3 + 4 * torch.rand(3, 1, 1, 1, generator=generator)
-    lesion = ((grid - centres).square().sum(1).sqrt() < radii).any(0).float()
-    noise = torch.randn(2, SIZE, SIZE, SIZE, generator=generator)
-    image = torch.stack((lesion, 0.5 - 0.5 * lesion)) + 0.8 * noise
-    return image[None], lesion[None, None]
-
-
-def loss_of(logits: list[Tensor], target: Tensor) -> Tensor:
-    """Soft Dice and cross-entropy at every supervised resolution."""
-    total = torch.zeros(())
-    for weight, logit in zip((1, 0.5, 0.25), logits, strict=False):
-        truth = F.interpolate(target, logit.shape[2:], mode="nearest")
-        p = logit.sigmoid()
-        dice = (2 * (p * truth).sum() + 1e-5) / (p.square().sum() + truth.square().sum() + 1e-5)
-        total = total + weight * (1 - dice + F.binary_cross_entropy_with_logits(logit, truth))
-    return total
-
-
-@torch.no_grad()
-def evaluate(model: nn.Module) -> tuple[float, float]:
-    """Mean Dice over ten unseen cases, and milliseconds per case."""
-    generator = torch.Generator().manual_seed(1)
-    model.eval()
-    dice, seconds = [], 0.0
-    for _ in range(10):
-        image, target = draw_lesions(generator)
-        start = time.perf_counter()
-        mask = model(image) > 0
-        seconds += time.perf_counter() - start
-        dice.append((2 * (mask * target).sum() / (mask.sum() + target.sum())).item())
-    return sum(dice) / len(dice), 100 * seconds
+OURS, BASELINE = "swin-factorizer", "logistic regression"
+SETTINGS = [
+    "data.patch_size=[32,40,32]",
+    "model.widths=[16,32,64,128]",
+    "model.window=4",
+    "training.max_steps=600",
+    "training.learning_rate=0.003",
+    "training.warmup_steps=60",
+    "training.checkpoint_every=100",
+    "training.validate_every=300",
+]
+console = Console()
 
 
-def main() -> None:
-    console = Console()
-    torch.manual_seed(0)
-    model = build_model(
-        "swin-factorizer", in_channels=2, out_channels=1, spatial_size=(SIZE,) * 3, widths=(16, 32, 64), window=4
+def main(folder: Path) -> None:
+    started = time.monotonic()
+    preset = change_preset(load_preset("brats"), SETTINGS)
+    data = folder / "data"
+    if not data.exists():
+        console.print("Drawing 50 synthetic brains with tumours, 40 to train on and 10 to test on.")
+        write_synthetic("brats", data, cases=50, size=48, seed=0)
+    bar = make_progress(preset.training.batch_size)
+    run = train_fold(
+        preset, data=data, fold=0, out=folder / "run", resume=True, callbacks=[bar], say=console.print
+    ).folder
+
+    cohort = read_cohort(data)
+    unseen = [case for case in cohort.cases if case.name in held_out(run)]
+    known = [case for case in cohort.cases if case.name not in held_out(run)]
+    predictor = load(run)
+    results = predict_cases(predictor, unseen, folder / OURS, skip_existing=True)
+    for _ in track(results, "predicting unseen cases", total=len(unseen), console=console):
+        pass
+    settings = settings_for(cohort, preset.data)
+    predict_by_voxel(preset, settings, known, unseen, folder / BASELINE)
+
+    entries = []
+    for name in (OURS, BASELINE):
+        scores = evaluate_folders(folder / name, data, preset.data).scores
+        write_scores(folder / f"scores {name}.csv", scores)
+        entries.append(Entry(name, scores))
+        console.print(f"[bold]{name}[/], {len(unseen)} unseen cases")
+        print_table(scores_table(scores))
+    means = {entry.name: mean_scores(entry.scores) for entry in entries}
+    average = {name: float(np.mean([m.dice for m in own.values()])) for name, own in means.items()}
+
+    gallery = Gallery(data, {name: folder / name for name in (BASELINE, OURS)}, preset.data)
+    chosen = gallery.choose(None, 4, lambda items, label: items)
+    pictures = draw_examples(
+        [gallery.read(case, "FLAIR") for case in chosen], labels=preset.data.labels, regions=preset.data.regions
     )
-    count = sum(p.numel() for p in model.parameters())
+    boxes = draw_boxes(compare_entries(entries), "dice")
+    write_atomically(folder / "segmentations.png", pictures)
+    write_page(folder / "index.html", preset, means, pictures, boxes, (run / "learning_curve.png").read_bytes())
     console.print(
-        f"A Swin Factorizer of {count:,} parameters, on {SIZE} x {SIZE} x {SIZE} images of synthetic lesions."
+        f"mean Dice over ET, TC, WT: [bold]{average[OURS]:.3f}[/], {BASELINE} {average[BASELINE]:.3f}; "
+        f"{time.monotonic() - started:.0f} s. Open [bold]{folder / 'index.html'}[/]"
     )
-    generator = torch.Generator().manual_seed(0)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=1e-2)
-    before, _ = evaluate(model)
-    model.train()
-    for _ in track(range(STEPS), description="training", console=console):
-        image, target = draw_lesions(generator)
-        loss = loss_of(model(image), target)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
 
-    table = Table("NMF layers", "Dice on unseen cases", "ms per case", title="After training, nothing retrained")
-    layers = [module for module in model.modules() if isinstance(module, NMF)]
-    settings: dict[str, dict[str, int]] = {
-        "T = 5, as trained": {"num_iters": 5},
-        "T = 2": {"num_iters": 2},
-        "bypassed": {"bypass": True},
-    }
-    table.add_row("before training", f"{before:.3f}", "")
-    for name, setting in settings.items():
-        for layer in layers:
-            for attribute, value in setting.items():
-                setattr(layer, attribute, value)
-        dice, milliseconds = evaluate(model)
-        table.add_row(name, f"{dice:.3f}", f"{milliseconds:.0f}")
-    console.print(table)
+
+def held_out(run: Path) -> set[str]:
+    """The cases that the run did not train on."""
+    lines = (run / "scores.csv").read_text().splitlines()[1:]
+    return {line.split(",")[0] for line in lines}
+
+
+def predict_by_voxel(preset: Preset, settings: Settings, known: list[Case], unseen: list[Case], out: Path) -> None:
+    """What single voxels tell: for each region a logistic regression on the four intensities, cut where the Dice of the
+    known cases is highest."""
+    data = preset.data
+    generator = np.random.default_rng(0)
+    voxels, masks = [], []
+    for case in known:
+        prepared = settings.prepare(case, with_label=True)
+        assert prepared.label is not None, "it was asked for"
+        chosen = generator.choice(prepared.label.size, 5000, replace=False)
+        voxels.append(prepared.image.reshape(len(prepared.image), -1)[:, chosen].T)
+        masks.append(labels_to_regions(prepared.label.ravel()[chosen], data.labels, data.regions))
+    x, y = np.concatenate(voxels), np.concatenate(masks, axis=1)
+    models = [LogisticRegression(max_iter=1000).fit(x, mask) for mask in y]
+    cuts = [best_cut(model.predict_proba(x)[:, 1], mask) for model, mask in zip(models, y, strict=True)]
+    for case in unseen:
+        prepared = settings.prepare(case, with_label=False)
+        image = prepared.image.reshape(len(prepared.image), -1).T
+        found = [m.predict_proba(image)[:, 1] >= cut for m, cut in zip(models, cuts, strict=True)]
+        labels = regions_to_labels(np.stack(found).reshape(-1, *prepared.image.shape[1:]), data.labels, data.regions)
+        whole = restore(labels[None], prepared.frame, "nearest")[0]
+        write_labels(prediction_file(out, case), whole, case, binary=len(data.labels) == 1)
+
+
+def best_cut(probabilities: NDArray[np.float64], mask: NDArray[np.bool_]) -> float:
+    return max(np.linspace(0.05, 0.95, 19).tolist(), key=lambda cut: dice(probabilities >= cut, mask))
+
+
+def write_page(
+    file: Path, preset: Preset, means: dict[str, dict[str, Means]], pictures: bytes, boxes: bytes, curve: bytes
+) -> None:
+    rows = [
+        [name, *(f"{100 * own[region].dice:.1f}" for region in own), *(f"{own[region].hd95_mm:.1f}" for region in own)]
+        for name, own in means.items()
+    ]
+    columns = [
+        "model",
+        *(f"Dice {r} (%)" for r in preset.data.regions),
+        *(f"HD95 {r} (mm)" for r in preset.data.regions),
+    ]
+    changes = " ".join(f"--set {setting}" for setting in SETTINGS)
+    commands = [
+        "factorizer data synth brats -o data --cases 50 --size 48",
+        f"factorizer train --preset brats --data data --fold 0 --out run {changes}",
+        "factorizer predict -i data -o predictions --run run/fold0",
+        "factorizer evaluate -p predictions -r data --preset brats -o scores.csv",
+    ]
+    parts = [
+        page.paragraph(
+            "A small Swin Factorizer, trained for a few minutes on 40 synthetic brains with tumours, on 10 that it "
+            "has not seen, beside a logistic regression on single voxels."
+        ),
+        page.table(columns, rows),
+        page.picture(pictures, "segmentations of four unseen cases, from the worst to the best"),
+        page.note("Four unseen cases from the worst to the best by mean Dice of the two models."),
+        page.picture(boxes, "box plots of Dice"),
+        page.heading("Training"),
+        page.picture(curve, "learning curve"),
+        page.heading("The same by hand"),
+        page.code("\n".join(commands)),
+        page.note("Research software, not a medical device. The scans are synthetic; no patient is shown."),
+    ]
+    write_atomically(file, page.make_page("Factorizer on synthetic brain tumours", parts))
 
 
 if __name__ == "__main__":
-    main()
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "demo"))

@@ -10,15 +10,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from factorizer.config import change_preset, load_preset
+    from factorizer.evaluation.compare import Entry, compare_entries
+    from factorizer.evaluation.evaluate import evaluate_folders
+    from factorizer.inference.load import load
     from factorizer.models.registry import build_model
     from factorizer.nn.blocks import FactorizerBlock, ResidualMLP, ResidualNMF, WrappedNMF
     from factorizer.nn.matricize import GlobalMatricize, LocalMatricize, ShiftedWindowMatricize
     from factorizer.nn.nmf import NMF
     from factorizer.nn.unet import UNet
+    from factorizer.training.run import cross_validate, train_fold
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "change_preset": "factorizer.config",
+    "load_preset": "factorizer.config",
+    "Entry": "factorizer.evaluation.compare",
+    "compare_entries": "factorizer.evaluation.compare",
+    "evaluate_folders": "factorizer.evaluation.evaluate",
+    "load": "factorizer.inference.load",
+    "cross_validate": "factorizer.training.run",
+    "train_fold": "factorizer.training.run",
     "build_model": "factorizer.models.registry",
     "FactorizerBlock": "factorizer.nn.blocks",
     "ResidualMLP": "factorizer.nn.blocks",
@@ -33,6 +46,7 @@ _HOMES = {
 
 __all__ = [
     "NMF",
+    "Entry",
     "FactorizerBlock",
     "GlobalMatricize",
     "LocalMatricize",
@@ -43,6 +57,13 @@ __all__ = [
     "WrappedNMF",
     "__version__",
     "build_model",
+    "change_preset",
+    "compare_entries",
+    "cross_validate",
+    "evaluate_folders",
+    "load",
+    "load_preset",
+    "train_fold",
 ]
 
 

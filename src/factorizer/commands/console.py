@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table
 
+    from factorizer.data.cases import Problem
     from factorizer.evaluation.scores import Score
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
@@ -60,6 +61,13 @@ def print_line(text: str) -> None:
 def say_written(file: Path) -> None:
     """On standard error, so that what is printed stays what was asked for."""
     say(f"written: {file}")
+
+
+def print_problem(problem: Problem) -> None:
+    """One line on standard error, never cut."""
+    color = {"error": "red", "warning": "yellow"}[problem.severity]
+    line = f"[{color}]{problem.severity}[/] {escape(str(problem))}"
+    Console(stderr=True).print(line, soft_wrap=True, highlight=False)
 
 
 def print_json(value: Any) -> None:

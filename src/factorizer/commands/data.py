@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from factorizer.commands.console import (
     Json,
     print_json,
     print_line,
+    print_problem,
     print_table,
     progress_bar,
     say_written,
@@ -170,9 +170,5 @@ def print_report(report: Report) -> None:
 
 
 def print_problems(report: Report) -> None:
-    """One line each, on standard error, never cut."""
-    console = Console(stderr=True)
     for problem in report.problems:
-        color = {"error": "red", "warning": "yellow"}[problem.severity]
-        line = f"[{color}]{problem.severity}[/] {escape(str(problem))}"
-        console.print(line, soft_wrap=True, highlight=False)
+        print_problem(problem)

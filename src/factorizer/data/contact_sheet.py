@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 
 import numpy as np
@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from factorizer.data.cases import Cohort
 from factorizer.data.images import Array, read_image, read_label
 
-COLORS = ("#2ca02c", "#1f77b4", "#d62728", "#ff7f0e", "#9467bd", "#17becf")  # of label values 1, 2, 3, ...
+# the paper's colours of oedema, necrosis and enhancing tumour (Fig. 5), then others
+COLORS = ("#2ca02c", "#e31a1c", "#ffdd33", "#1f77b4", "#ff7f0e", "#9467bd", "#17becf")
 
 
 def draw_contact_sheet(cohort: Cohort, names: Sequence[str], channels: Sequence[str]) -> bytes:
@@ -20,6 +21,8 @@ def draw_contact_sheet(cohort: Cohort, names: Sequence[str], channels: Sequence[
     columns = len(channels) + 1
     figure = Figure(figsize=(2.2 * columns, 2.3 * len(names)), layout="constrained")
     axes = figure.subplots(len(names), columns, squeeze=False)
+    colors = {cohort.labels[name]: color for name, color in label_colors(cohort.labels).items()}
+    palette = [colors.get(value, "#000000") for value in range(1, max(cohort.labels.values()) + 1)]
     for row, name in enumerate(names):
         case = cohort.case(name)
         volume = read_image(case, channels)
@@ -32,13 +35,20 @@ def draw_contact_sheet(cohort: Cohort, names: Sequence[str], channels: Sequence[
             panel.set_axis_off()
             if row == 0:
                 panel.set_title("label" if column == len(channels) else channels[column], fontsize=9)
-        highest = max(1, int(label.max()))
-        style = {"cmap": ListedColormap(COLORS[:highest]), "vmin": 1, "vmax": highest, "interpolation": "nearest"}
+        highest = max(cohort.labels.values())
+        style = {"cmap": ListedColormap(palette), "vmin": 1, "vmax": highest, "interpolation": "nearest"}
         axes[row, -1].imshow(np.ma.masked_equal(mask, 0), alpha=0.6, **style)
         axes[row, 0].text(-0.04, 0.5, name, rotation=90, ha="right", va="center", transform=axes[row, 0].transAxes)
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=100)
     return buffer.getvalue()
+
+
+def label_colors(labels: Mapping[str, int]) -> dict[str, str]:
+    """A colour per label, in the order of their values; a single one is red."""
+    names = sorted(labels, key=lambda name: labels[name])
+    palette = COLORS if len(names) > 1 else COLORS[1:]
+    return {name: palette[index % len(palette)] for index, name in enumerate(names)}
 
 
 def pick_slice(image: Array, label: Array) -> tuple[Array, Array]:

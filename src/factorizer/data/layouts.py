@@ -49,6 +49,10 @@ BRATS_LABELS = {"edema": 1, "necrosis": 2, "enhancing": 3}
 HIGHEST_LABEL = 255
 
 
+class UnknownLayout(DataError):  # noqa: N818
+    """A folder in none of the layouts."""
+
+
 def read_cohort(folder: Path, *, mask_suffix: str | None = None) -> Cohort:
     """Recognize the layout of a data set and list its cases; `mask_suffix` says how 2D masks are named."""
     if folder.is_file():
@@ -92,7 +96,7 @@ def read_cohort(folder: Path, *, mask_suffix: str | None = None) -> Cohort:
             f"2D pairs (NAME.png and NAME{MASK_SUFFIXES[0]}.png)",
         )
     )
-    raise DataError(
+    raise UnknownLayout(
         Problem("", str(folder), "no known layout is recognized in this folder", f"arrange it as one of: {layouts}")
     )
 

@@ -6,6 +6,7 @@ either executes nothing that is in the file.
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Sequence
 from importlib import resources
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 from factorizer.config import Preset, build_options, load_preset
 from factorizer.inference.predictor import Predictor
 from factorizer.models.registry import build_model, suggestion
+from factorizer.nn.nmf import NMF
 
 ZOO = "zoo:"
 PREFIX = "network."  # of the network's weights in a checkpoint
@@ -34,11 +36,13 @@ def load(
     folds: Literal["all"] | Sequence[int] | None = None,
     device: str = "auto",
     mirrored: bool = False,
+    speed: str = "best",
     batch_size: int = 1,
 ) -> Predictor:
     """A model ready to segment, from a run (RUN or RUN/foldK) or from the zoo (zoo:NAME).
 
-    Of a run with several folds say which: "all", or some numbers, are an ensemble.
+    Of a run with several folds say which: "all", or some numbers, are an ensemble. `speed` is best, as trained, or a
+    faster setting that was tuned for it.
     """
     folders = find_models(source, folds)
     preset = load_preset(folders[0] / "config.yaml")
@@ -49,6 +53,8 @@ def load(
             raise ModelError(f"{folder} was trained on other data settings than {folders[0]}; they make no ensemble")
         network = make_network(own)
         load_strictly(network, read_weights(folder), folder)
+        if speed != "best":
+            apply_speed(network, folder, speed)
         networks.append(network)
     return Predictor(preset, networks, device=choose_device(device), mirrored=mirrored, batch_size=batch_size)
 
@@ -123,6 +129,23 @@ def load_strictly(network: nn.Module, weights: Weights, origin: Path) -> None:
             f"{f' and {len(wrong) - 1} more' if len(wrong) > 1 else ''}); restore the one or the other"
         )
     network.load_state_dict(weights)
+
+
+def apply_speed(network: nn.Module, folder: Path, speed: str) -> None:
+    """Turn NMF layers down as speeds.json of a model says: per speed, a list of settings, one for each layer."""
+    file = folder / "speeds.json"
+    speeds = json.loads(file.read_text()) if file.is_file() else {}
+    if speed not in speeds:
+        known = ", ".join(["best", *speeds])
+        raise ModelError(f"{folder} has the speeds {known}, not {speed}; `factorizer tune` makes balanced and fast")
+    layers = [module for module in network.modules() if isinstance(module, NMF)]
+    if len(layers) != len(speeds[speed]):
+        raise ModelError(f"{file} sets {len(speeds[speed])} NMF layers, the network has {len(layers)}; tune it again")
+    for layer, settings in zip(layers, speeds[speed], strict=True):
+        for name, value in settings.items():
+            if name not in ("num_iters", "rank", "bypass"):
+                raise ModelError(f"{file} sets {name!r} of a layer; num_iters, rank and bypass can be set")
+            setattr(layer, name, value)
 
 
 def load_what_fits(network: nn.Module, weights: Weights) -> tuple[list[str], list[str]]:

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from factorizer.config import Preset, build_options
+from factorizer.config import Preset, build_options, load_preset
 from factorizer.models.registry import build_model
 
 
@@ -53,6 +53,13 @@ def count_rows(preset: Preset, preset_name: str, names: Sequence[str], advance: 
             rows.append(Row(name, cost.params, cost.flops / 1e9, cost.macs / 1e9, params_m, gflops))
         advance()
     return rows
+
+
+def cost_of_run(config: Path) -> tuple[float, float]:
+    """Millions of parameters and GFLOPs of a run's network on one patch."""
+    preset = load_preset(config)
+    (row,) = count_rows(preset, "", [preset.model.name], lambda: None)
+    return (row.params or 0) / 1e6, row.gflops or 0.0
 
 
 def paper_figures(preset_name: str) -> dict[str, tuple[float, float]]:

@@ -1,0 +1,136 @@
+"""`factorizer compare` and `factorizer figure`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from factorizer.commands.console import Json, print_json, print_line, print_table, say, say_written, track, user_errors
+
+if TYPE_CHECKING:
+    from factorizer.evaluation.compare import Comparison
+
+figure_app = typer.Typer(no_args_is_help=True, help="Draw figures of predictions.")
+
+
+@figure_app.callback()
+def figure() -> None:
+    """Draw figures of predictions."""
+
+
+def compare(
+    sources: Annotated[
+        list[str], typer.Argument(metavar="RUN_OR_SCORES...", help="Runs or scores.csv files, also as NAME=PATH.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="A new or empty folder for tables and figures.")],
+    reference: Annotated[
+        str | None, typer.Option("--reference", help="The system that is tested against the others; the first.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Compare systems on the cases they share: the paper's table, tests, intervals, box plots, ranking."""
+    with user_errors():
+        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise ValueError(f"{output} is not an empty folder; give another")
+        from factorizer.evaluation.compare import compare_entries, load_entry, read_entry
+        from factorizer.files import write_atomically
+        from factorizer.profiling.table import cost_of_run
+        from factorizer.reports.tables import comparison_files
+
+        found = [read_entry(source) for source in sources]
+        entries = [
+            load_entry(name, scores, cost_of_run(config) if config else None)
+            for name, scores, config in track(found, "reading")
+        ]
+        comparison = compare_entries(entries, reference=reference)
+        for name, content in comparison_files(comparison).items():
+            write_atomically(output / name, content)
+            say_written(output / name)
+    if json:
+        print_json(as_json(comparison))
+    else:
+        print_comparison(comparison)
+
+
+def as_json(comparison: Comparison) -> object:
+    from dataclasses import asdict
+
+    from factorizer.evaluation.compare import rank
+
+    return {
+        "reference": comparison.reference,
+        "cases": list(comparison.cases),
+        "means": {
+            metric: {
+                region: {name: comparison.mean(metric, region, name) for name in comparison.names}
+                for region in comparison.regions
+            }
+            for metric in comparison.metrics
+        },
+        "tests": [asdict(test) for test in comparison.tests],
+        "ranking": [{"place": place, "name": name, "mean": mean} for place, name, mean in rank(comparison)],
+        "hd95_undefined": dict(comparison.undefined),
+        "left_out": {name: list(cases) for name, cases in comparison.left_out.items()},
+    }
+
+
+def print_comparison(comparison: Comparison) -> None:
+    from rich.table import Table
+
+    from factorizer.evaluation.compare import rank
+    from factorizer.reports.tables import body, header, notes, tests_rows
+
+    marks = ("bold", "underline", "")
+    table = Table(*header(comparison))
+    for row in body(comparison, lambda cell, place: f"[{marks[place]}]{cell}[/]" if marks[place] else cell):
+        table.add_row(*row)
+    print_table(table)
+    columns, rows = tests_rows(comparison)
+    tests = Table(*columns, title=f"{comparison.reference} against the others: paired two-sided Wilcoxon")
+    for row in rows:
+        tests.add_row(*map(escape, row))
+    print_table(tests)
+    places = ", ".join(f"{place}. {name}" for place, name, _ in rank(comparison))
+    print_line(escape(f"ranking by mean Dice, places shared unless significantly different: {places}"))
+    for line in notes(comparison):
+        say(line)
+
+
+@figure_app.command()
+def qualitative(
+    data: Annotated[Path, typer.Option("--data", help="The data set, in any layout.")],
+    preset: Annotated[str, typer.Option("--preset", help="A preset's name, or a YAML file.")],
+    predictions: Annotated[
+        list[str], typer.Option("-p", "--predictions", metavar="[NAME=]FOLDER", help="Label maps of a system; repeat.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="A new .png file.")],
+    cases: Annotated[
+        str | None, typer.Option("--cases", help="Names, separated by commas; from worst to best unless given.")
+    ] = None,
+    rows: Annotated[int, typer.Option("--rows", min=1, help="How many cases.")] = 4,
+    channel: Annotated[str | None, typer.Option("--channel", help="To draw on; the preset's first.")] = None,
+) -> None:
+    """Draw segmentations side by side: a row per case, the ground truth first, then a column per system."""
+    with user_errors():
+        if output.exists():
+            raise ValueError(f"{output} is there already; give another name")
+        from factorizer.config import load_preset
+        from factorizer.files import write_atomically
+        from factorizer.reports.examples import Gallery
+        from factorizer.reports.qualitative import draw_examples
+
+        settings = load_preset(preset).data
+        gallery = Gallery(data, dict(map(parse_folder, predictions)), settings)
+        chosen = gallery.choose(cases.split(",") if cases else None, rows, track)
+        examples = [gallery.read(case, channel or settings.channels[0]) for case in track(chosen, "reading cases")]
+        write_atomically(output, draw_examples(examples, labels=settings.labels, regions=settings.regions))
+        say_written(output)
+
+
+def parse_folder(text: str) -> tuple[str, Path]:
+    """NAME=FOLDER or FOLDER."""
+    name, sign, folder = text.partition("=")
+    return (name, Path(folder)) if sign else (Path(text).name, Path(text))

@@ -1,0 +1,95 @@
+"""`factorizer evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.markup import escape
+
+from factorizer.commands.console import (
+    Json,
+    print_json,
+    print_line,
+    print_problem,
+    print_table,
+    say,
+    say_written,
+    scores_table,
+    track,
+    user_errors,
+)
+
+if TYPE_CHECKING:
+    from factorizer.evaluation.scores import HD95Empty
+
+
+def evaluate(
+    predictions: Annotated[Path, typer.Option("-p", "--predictions", help="A folder of predicted label maps.")],
+    references: Annotated[
+        Path, typer.Option("-r", "--references", help="A folder of label files, or a data set in any layout.")
+    ],
+    preset: Annotated[
+        str, typer.Option("--preset", help="A preset's name or YAML file: its labels and regions count.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="scores.csv; summary.json goes beside it.")],
+    hd95_empty: Annotated[
+        str, typer.Option("--hd95-empty", help="HD95 where one mask is empty: nan, diagonal, or millimetres.")
+    ] = "diagonal",
+    json: Json = False,
+) -> None:
+    """Score predictions against references: Dice, HD95, volumes and lesions, per case and region."""
+    with user_errors():
+        rule = parse_penalty(hd95_empty)
+        summary = output.with_name("summary.json")
+        for file in (output, summary):
+            if file.exists():
+                raise ValueError(f"{file} is there already; give another name or folder")
+        from dataclasses import asdict
+
+        from factorizer.config import load_preset
+        from factorizer.evaluation.evaluate import evaluate_folders, make_summary
+        from factorizer.evaluation.scores import describe_conventions, mean_scores, write_scores
+        from factorizer.files import write_atomically
+
+        data = load_preset(preset).data
+        result = evaluate_folders(predictions, references, data, hd95_empty=rule, track=track)
+        for side, names in result.unmatched.items():
+            if names:
+                other = "reference" if side == "predictions" else "prediction"
+                say(f"{len(names)} {side} without a {other}: {', '.join(names)}")
+        for problem in result.problems:
+            print_problem(problem)
+        if result.scores:
+            write_scores(output, result.scores)
+            write_atomically(summary, make_summary(result.counts))
+            say_written(output)
+            say_written(summary)
+    if json:
+        means = {region: asdict(means) for region, means in mean_scores(result.scores).items()}
+        print_json(
+            {
+                "means": means,
+                "conventions": describe_conventions(rule),
+                "unmatched": result.unmatched,
+                "problems": [problem.as_dict() for problem in result.problems],
+            }
+        )
+    else:
+        print_table(scores_table(result.scores))
+        print_line(escape(describe_conventions(rule)))
+    if result.problems:
+        raise typer.Exit(1)
+
+
+def parse_penalty(text: str) -> HD95Empty:
+    if text == "nan" or text == "diagonal":
+        return text  # type: ignore[return-value]
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"--hd95-empty got {text!r}; give nan, diagonal, or a number of millimetres")
+    return value

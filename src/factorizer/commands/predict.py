@@ -1,0 +1,164 @@
+"""`factorizer predict` and `factorizer postprocess`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from factorizer.commands.console import (
+    Json,
+    print_json,
+    print_problem,
+    print_table,
+    say,
+    say_written,
+    track,
+    user_errors,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from factorizer.data.cases import Case
+    from factorizer.inference.predict import Prediction
+
+Run = Annotated[Path | None, typer.Option("--run", metavar="RUN[/foldK]", help="A run that `factorizer train` wrote.")]
+Zoo = Annotated[str | None, typer.Option("--model", metavar="zoo:NAME", help="A model that ships with the package.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+
+
+def predict(
+    inputs: Annotated[
+        list[Path],
+        typer.Option(
+            "-i", "--input", help="A folder, a CSV or JSON list, an image, or (repeated) one image per channel."
+        ),
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder for <case>.nii.gz (.png in 2D).")],
+    run: Run = None,
+    model: Zoo = None,
+    folds: Annotated[str | None, typer.Option("--folds", help="all, or numbers such as 0,2: an ensemble.")] = None,
+    tta: Annotated[bool, typer.Option("--tta", help="Average over mirror images; 8 times the time in 3D.")] = False,
+    speed: Annotated[str, typer.Option("--speed", help="best is as trained; balanced and fast if tuned.")] = "best",
+    postprocess: Annotated[bool, typer.Option("--postprocess", help="Clean up as the run's rules say.")] = False,
+    save_probabilities: Annotated[
+        bool, typer.Option("--save-probabilities", help="Also write <case>_probabilities.nii.gz, regions last.")
+    ] = False,
+    go_on: Annotated[bool, typer.Option("--continue", help="Skip cases whose output is there.")] = False,
+    device: Device = "auto",
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Windows at a time.")] = 1,
+    json: Json = False,
+) -> None:
+    """Segment images with a trained model: label maps on the grid of the images."""
+    with user_errors():
+        if (run is None) == (model is None):
+            raise ValueError("give either --run RUN or --model zoo:NAME")
+        if model is not None and not model.startswith("zoo:"):
+            raise ValueError(f"--model got {model!r}; give zoo:NAME, or a run of your own as --run")
+        source = str(run or model)
+        from factorizer.data.inputs import read_inputs
+        from factorizer.inference.load import find_models, load
+        from factorizer.inference.postprocess import read_rules
+        from factorizer.inference.predict import predict_cases
+
+        wanted = parse_folds(folds)
+        predictor = load(source, folds=wanted, device=device, mirrored=tta, speed=speed, batch_size=batch_size)
+        preset = predictor.preset
+        rules = read_rules(find_models(source, wanted)[0], list(preset.data.regions)) if postprocess else {}
+        cases, problems = read_inputs(inputs, preset.data.channels)
+        for problem in problems:
+            print_problem(problem)
+        say(f"{len(cases)} cases, {len(predictor.networks)} network(s) on {predictor.device}; research use only")
+        done: list[Prediction] = []
+        with Watcher() as watcher:
+            results = predict_cases(
+                predictor,
+                cases,
+                output,
+                skip_existing=go_on,
+                save_probabilities=save_probabilities,
+                rules=rules,
+                watch=watcher.watch,
+            )
+            for result in watcher.track(results, len(cases)):
+                done.append(result)
+                for problem in result.problems:
+                    print_problem(problem)
+    failed = [problem.case for problem in problems] + [result.case for result in done if result.problems]
+    if json:
+        print_json(
+            {
+                "written": {r.case: str(r.file) for r in done if r.file and not r.skipped},
+                "seconds": {r.case: round(r.seconds, 2) for r in done if r.file and not r.skipped},
+                "skipped": [r.case for r in done if r.skipped],
+                "failed": failed,
+            }
+        )
+    else:
+        written = sum(1 for r in done if r.file and not r.skipped)
+        skipped = sum(r.skipped for r in done)
+        typer.echo(f"{output}: {written} written, {skipped} skipped, {len(failed)} failed")
+    if failed:
+        raise typer.Exit(1)
+
+
+def postprocess(
+    run: Annotated[Path, typer.Option("--run", help="A cross-validation, with all its folds.")],
+    data: Annotated[Path, typer.Option("--data", help="The data set it was trained on.")],
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Choose what to clean up after prediction, on the held-out cases of a cross-validation; `predict` can apply it."""
+    with user_errors():
+        from dataclasses import asdict
+
+        from rich.table import Table
+
+        from factorizer.inference.postprocess import FILE
+        from factorizer.training.postprocessing import choose_postprocessing
+
+        if (run / FILE).exists():
+            raise ValueError(f"{run / FILE} is there already; remove it to choose again")
+        file, choices = choose_postprocessing(run, data, device=device, track=track)
+        say_written(file)
+    if json:
+        print_json([asdict(choice) for choice in choices])
+        return
+    table = Table("region", "what is kept", "Dice before", "Dice after", "cases")
+    for choice in choices:
+        table.add_row(choice.region, str(choice.rule), f"{choice.before:.4f}", f"{choice.after:.4f}", str(choice.cases))
+    print_table(table)
+    say("The scores after are optimistic: the rules were chosen on these cases. `predict --postprocess` applies them.")
+
+
+def parse_folds(text: str | None) -> Literal["all"] | list[int] | None:
+    if text is None or text == "all":
+        return text  # type: ignore[return-value]
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--folds got {text!r}; give all, or numbers such as 0,2") from None
+
+
+class Watcher:
+    """Two bars: over the cases, and over the windows of the case at hand."""
+
+    def __enter__(self) -> Watcher:
+        from factorizer.commands.console import progress_bar
+
+        self.bars = progress_bar()
+        self.bars.start()
+        self.windows = self.bars.add_task("", total=None, visible=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bars.stop()
+
+    def watch(self, case: Case, windows: int) -> Callable[[], object]:
+        self.bars.reset(self.windows, total=windows, description=case.name, visible=True)
+        return lambda: self.bars.advance(self.windows)
+
+    def track(self, results: Iterable[Prediction], total: int) -> Iterable[Prediction]:
+        return self.bars.track(results, total=total, description="cases")

@@ -1,0 +1,68 @@
+"""Writing predictions: NIfTI on the grid, with the affine and the header of the image; PNG for 2D."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+from typing import Any
+
+import nibabel
+import numpy as np
+from numpy.typing import NDArray
+
+from factorizer.data.cases import Case
+from factorizer.data.images import is_picture
+from factorizer.files import write_atomically
+
+Array = NDArray[Any]
+
+
+def prediction_file(folder: Path, case: Case) -> Path:
+    """Where the label map of a case goes."""
+    return folder / f"{case.name}{'.png' if is_picture(first_file(case)) else '.nii.gz'}"
+
+
+def probabilities_file(folder: Path, case: Case) -> Path:
+    return folder / f"{case.name}_probabilities{'.npz' if is_picture(first_file(case)) else '.nii.gz'}"
+
+
+def first_file(case: Case) -> Path:
+    return next(iter(case.channels.values())).file
+
+
+def write_labels(file: Path, labels: Array, case: Case, *, binary: bool) -> None:
+    """Label values as integers; in pictures the label is white if there is one only."""
+    if file.suffix == ".png":
+        write_atomically(file, encode_png(labels * 255 if binary else labels))
+    else:
+        write_atomically(file, encode_nifti(labels.astype(np.uint8), first_file(case)))
+
+
+def write_probabilities(file: Path, probabilities: Array, case: Case) -> None:
+    """(regions, *spatial), regions as the last axis of the file."""
+    if file.suffix == ".npz":
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, probabilities=probabilities)
+        write_atomically(file, buffer.getvalue())
+    else:
+        write_atomically(file, encode_nifti(np.moveaxis(probabilities, 0, -1).astype(np.float32), first_file(case)))
+
+
+def encode_nifti(array: Array, like: Path) -> bytes:
+    """A compressed NIfTI file with the header of another image, but for what depends on the values."""
+    image = nibabel.load(like)
+    header = image.header.copy()
+    header.set_data_dtype(array.dtype)
+    header.set_slope_inter(1, 0)
+    header["cal_min"] = header["cal_max"] = 0
+    header["descrip"] = b"Factorizer; research use, not a medical device"
+    return gzip.compress(type(image)(array, image.affine, header).to_bytes(), compresslevel=4, mtime=0)
+
+
+def encode_png(labels: Array) -> bytes:
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(labels.astype(np.uint8)).save(buffer, format="png")
+    return buffer.getvalue()

@@ -1,0 +1,166 @@
+"""`factorizer compare`: systems on the cases and regions that all of them have (Tables 1 and 2, Fig. 3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from factorizer.evaluation.scores import Score, is_undefined, read_scores
+from factorizer.evaluation.statistics import Difference, bootstrap_mean, compare_pairs, holm
+
+AVERAGE = "Avg."
+HIGHER_IS_BETTER = {"dice": True, "hd95_mm": False}
+TITLES = {"dice": "Dice (%)", "hd95_mm": "HD95 (mm)"}
+FACTOR = {"dice": 100.0, "hd95_mm": 1.0}
+SIGNIFICANT = 0.05
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A system: its name, its scores, and what it costs if that is known."""
+
+    name: str
+    scores: Sequence[Score]
+    parameters: float | None = None  # millions
+    gflops: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Values (cases) by metric, region and system; regions end with their average."""
+
+    entries: Sequence[Entry]
+    reference: str
+    metrics: Sequence[str]
+    regions: Sequence[str]
+    cases: Sequence[str]
+    values: Mapping[tuple[str, str, str], NDArray[np.float64]]  # metric, region, system
+    undefined: Mapping[str, int]  # system -> HD95 of how many cases and regions
+    left_out: Mapping[str, Sequence[str]]  # system -> cases that not all have
+    tests: Sequence[PairedTest] = field(default_factory=tuple)
+
+    @property
+    def names(self) -> list[str]:
+        return [entry.name for entry in self.entries]
+
+    def mean(self, metric: str, region: str, name: str) -> float:
+        """In the units of the table."""
+        return FACTOR[metric] * float(self.values[metric, region, name].mean())
+
+    def interval(self, metric: str, region: str, name: str) -> tuple[float, float]:
+        low, high = bootstrap_mean(self.values[metric, region, name])
+        return FACTOR[metric] * low, FACTOR[metric] * high
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """The reference system against another in one metric and region; `corrected` is Holm's over the other systems."""
+
+    metric: str
+    region: str
+    other: str
+    difference: Difference
+    corrected: float
+
+
+def read_entry(source: str) -> tuple[str, Path, Path | None]:
+    """NAME=PATH or PATH, a scores.csv or a run -> the system's name, its scores, its configuration if it has one."""
+    name, sign, path = source.partition("=")
+    place = Path(path if sign else source)
+    if place.is_file():
+        folder, scores = place.parent, place
+    else:
+        folder, scores = place, place / "scores.csv"
+        if not scores.is_file():
+            raise ValueError(
+                f"{place} has no scores.csv; give a run that is finished (a cross-validation, or one fold of it), "
+                "or a scores.csv that `factorizer evaluate` wrote"
+            )
+    configs = [folder / "config.yaml", *sorted(folder.glob("fold*/config.yaml"))]
+    config = next((file for file in configs if file.is_file()), None)
+    default = place.stem if place.is_file() and place.stem != "scores" else folder.absolute().name
+    if default.startswith("fold"):
+        default = folder.absolute().parent.name
+    return (name if sign else default), scores, config
+
+
+def load_entry(name: str, scores: Path, cost: tuple[float, float] | None) -> Entry:
+    return Entry(name, read_scores(scores), *(cost or (None, None)))
+
+
+def compare_entries(entries: Sequence[Entry], *, reference: str | None = None) -> Comparison:
+    """The systems on what they share; `reference`, the first unless named, is tested against each other one."""
+    names = [entry.name for entry in entries]
+    if len(set(names)) < len(names):
+        raise ValueError(f"the systems are named {', '.join(names)}; name each differently, as NAME=PATH")
+    reference = reference or names[0]
+    if reference not in names:
+        raise ValueError(f"there is no system {reference!r}; choose one of {', '.join(names)}")
+    tables = {entry.name: {(s.metric, s.region, s.case): s.value for s in entry.scores} for entry in entries}
+    regions = shared([[s.region for s in entry.scores] for entry in entries])
+    metrics = [m for m in HIGHER_IS_BETTER if all(any(key[0] == m for key in table) for table in tables.values())]
+    cases = shared([[s.case for s in entry.scores] for entry in entries])
+    cases = [c for c in cases if all((m, r, c) in t for m in metrics for r in regions for t in tables.values())]
+    if not regions or not metrics or not cases:
+        raise ValueError("the systems share no case with the same region and metric; compare runs on the same data")
+    values: dict[tuple[str, str, str], NDArray[np.float64]] = {}
+    for metric in metrics:
+        for name, table in tables.items():
+            rows = np.array([[table[metric, region, case] for case in cases] for region in regions])
+            values |= {(metric, region, name): row for region, row in zip(regions, rows, strict=True)}
+            values[metric, AVERAGE, name] = rows.mean(0)
+    if len(regions) > 1:
+        regions = [*regions, AVERAGE]
+    left_out = {e.name: sorted({s.case for s in e.scores} - set(cases)) for e in entries}
+    comparison = Comparison(
+        entries, reference, metrics, regions, cases, values, count_undefined(entries, regions, cases), left_out
+    )
+    return Comparison(**{**vars(comparison), "tests": run_tests(comparison)})
+
+
+def shared(lists: Sequence[Sequence[str]]) -> list[str]:
+    """What is in every list, in the order of the first."""
+    common = set(lists[0]).intersection(*lists[1:])
+    return [item for item in dict.fromkeys(lists[0]) if item in common]
+
+
+def count_undefined(entries: Sequence[Entry], regions: Sequence[str], cases: Sequence[str]) -> dict[str, int]:
+    counts = {}
+    for entry in entries:
+        table = {(s.region, s.metric, s.case): s.value for s in entry.scores}
+        counts[entry.name] = sum(is_undefined(table, r, c) for r in regions if r != AVERAGE for c in cases)
+    return counts
+
+
+def run_tests(comparison: Comparison) -> list[PairedTest]:
+    """The reference against every other system, corrected for their number within each metric and region."""
+    others = [name for name in comparison.names if name != comparison.reference]
+    tests = []
+    for metric in comparison.metrics:
+        for region in comparison.regions:
+            ours = comparison.values[metric, region, comparison.reference]
+            found = [compare_pairs(ours, comparison.values[metric, region, other]) for other in others]
+            corrected = holm([difference.p for difference in found])
+            tests += [PairedTest(metric, region, *rest) for rest in zip(others, found, corrected, strict=True)]
+    return tests
+
+
+def rank(comparison: Comparison, metric: str = "dice") -> list[tuple[int, str, float]]:
+    """Place, name and mean of each system. Systems share a place unless one is significantly better than the other:
+    a place is one more than the number of systems that are (all pairs, Holm-corrected, p < 0.05)."""
+    region, names = comparison.regions[-1], comparison.names
+    sign = 1 if HIGHER_IS_BETTER[metric] else -1
+    pairs = list(combinations(names, 2))
+    found = [compare_pairs(*(comparison.values[metric, region, name] for name in pair)) for pair in pairs]
+    better = dict.fromkeys(names, 0)
+    for pair, difference, p in zip(pairs, found, holm([d.p for d in found]), strict=True):
+        if p < SIGNIFICANT and difference.mean:
+            better[pair[1] if sign * difference.mean > 0 else pair[0]] += 1
+    means = {name: comparison.mean(metric, region, name) for name in names}
+    order = sorted(names, key=lambda name: (better[name], -sign * means[name]))
+    return [(better[name] + 1, name, means[name]) for name in order]

@@ -1,0 +1,174 @@
+"""`factorizer evaluate`: predictions against references, case by case, matched by name."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from factorizer.config import Data
+from factorizer.data.cases import Case, DataError, Problem, select_label_values
+from factorizer.data.images import VoxelGrid, canonical_grid, read_file, read_label
+from factorizer.data.layouts import IMAGES_2D, NIFTI, UnknownLayout, list_folder, read_cohort, strip_ending
+from factorizer.data.regions import labels_to_regions
+from factorizer.evaluation.metrics import Mask
+from factorizer.evaluation.scores import HD95Empty, Score, score_label_maps
+
+Track = Callable[[Sequence[Any], str], Iterable[Any]]
+PROBABILITIES = "_probabilities"
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """A prediction and its reference: label maps in canonical orientation, on the same grid."""
+
+    case: str
+    prediction: Mask
+    reference: Mask
+    grid: VoxelGrid
+    files: tuple[Path, Path]
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """Scores, what could not be scored, the cases only one side has, and counts for nnU-Net's summary."""
+
+    scores: list[Score]
+    problems: list[Problem]
+    unmatched: dict[str, list[str]]
+    counts: list[dict[str, Any]]
+
+
+def evaluate_folders(
+    predictions: Path,
+    references: Path,
+    data: Data,
+    *,
+    hd95_empty: HD95Empty = "diagonal",
+    track: Track = lambda items, label: items,
+) -> Evaluation:
+    """Score every case that has a prediction and a reference."""
+    predicted = {case.name: case for case in list_labels(predictions)}
+    expected, values = list_references(references, data)
+    shared = sorted(predicted.keys() & expected.keys())
+    unmatched = {
+        "predictions": sorted(predicted.keys() - expected.keys()),
+        "references": sorted(expected.keys() - predicted.keys()),
+    }
+    if not shared:
+        raise DataError(Problem("", str(predictions), *explain_no_match(predicted, expected, references)))
+    result = Evaluation([], [], unmatched, [])
+    ours = read_values(data)
+    for name in track(shared, "evaluating"):
+        try:
+            pair = read_pair(predicted[name], expected[name], ours, values)
+        except DataError as error:
+            result.problems.extend(error.problems)
+            continue
+        options: dict[str, Any] = {"labels": data.labels, "regions": data.regions}
+        spacing = canonical_grid(pair.grid).spacing_mm
+        result.scores.extend(
+            score_label_maps(
+                name, pair.prediction, pair.reference, **options, spacing_mm=spacing, hd95_empty=hd95_empty
+            )
+        )
+        result.counts.append(count_voxels(pair, **options))
+    return result
+
+
+def explain_no_match(predicted: Mapping[str, Case], expected: Mapping[str, Case], references: Path) -> tuple[str, str]:
+    names = [", ".join(sorted(cases)[:3]) or "none" for cases in (predicted, expected)]
+    message = f"no prediction ({names[0]}) has the name of a reference ({names[1]})"
+    return message, f"name predictions as the cases of {references}"
+
+
+def list_labels(folder: Path) -> list[Case]:
+    """A label file per case."""
+    if not folder.is_dir():
+        raise DataError(Problem("", str(folder), "there is no such folder", "give a folder of label files"))
+    files = [file for file in list_folder(folder) if file.name.lower().endswith((*NIFTI, *IMAGES_2D))]
+    labels = [file for file in files if not strip_ending(file.name).endswith(PROBABILITIES)]
+    if not labels:
+        raise DataError(Problem("", str(folder), "it holds no label file", "give a folder of .nii.gz or .png files"))
+    return [Case(strip_ending(file.name), {}, file) for file in labels]
+
+
+def list_references(folder: Path, data: Data) -> tuple[dict[str, Case], dict[int, int]]:
+    """The labels of a data set in any layout, or the label files of a folder; and what their values mean."""
+    try:
+        cohort = read_cohort(folder)
+    except UnknownLayout:
+        return {case.name: case for case in list_labels(folder)}, read_values(data)
+    values = select_label_values(cohort, data.labels)
+    return {case.name: case for case in cohort.cases if case.label is not None}, values
+
+
+def read_values(data: Data) -> dict[int, int]:
+    """The values of label files that carry the preset's: these, and 255 for a single label, as in pictures."""
+    values = {value: value for value in (0, *data.labels.values())}
+    return values | ({255: next(iter(data.labels.values()))} if len(data.labels) == 1 else {})
+
+
+def read_pair(predicted: Case, expected: Case, ours: Mapping[int, int], theirs: Mapping[int, int]) -> Pair:
+    """Both label maps; that they lie on different grids is an error that names both."""
+    assert predicted.label is not None, "it was listed by its label"
+    assert expected.label is not None, "it was listed by its label"
+    _, grid = read_file(expected.name, expected.label, as_label=True)
+    reference = read_label(expected, theirs, grid)
+    _, own = read_file(predicted.name, predicted.label, as_label=True)
+    difference = own.differs_from(grid)
+    if difference:
+        message = f"the prediction is not on the grid of its reference {expected.label}: {difference}"
+        raise DataError(Problem(predicted.name, str(predicted.label), message, "predict on the original images"))
+    prediction = read_label(predicted, ours, grid)
+    return Pair(predicted.name, prediction, reference, grid, (predicted.label, expected.label))
+
+
+def count_voxels(pair: Pair, *, labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    """A case in the form of nnU-Net's summary.json: counts per region, keyed by the region's label values."""
+    metrics = {}
+    for region, names in regions.items():
+        masks = (labels_to_regions(m, labels, {region: names})[0] for m in (pair.prediction, pair.reference))
+        ours, theirs = masks
+        both = int(np.count_nonzero(ours & theirs))
+        positive, wanted = int(np.count_nonzero(ours)), int(np.count_nonzero(theirs))
+        union = positive + wanted - both
+        metrics[region_key(labels, names)] = {
+            "Dice": 2 * both / (positive + wanted) if union else nan,
+            "IoU": both / union if union else nan,
+            "TP": both,
+            "FP": positive - both,
+            "FN": wanted - both,
+            "TN": ours.size - union,
+            "n_pred": positive,
+            "n_ref": wanted,
+        }
+    return {"metrics": metrics, "prediction_file": str(pair.files[0]), "reference_file": str(pair.files[1])}
+
+
+def region_key(labels: Mapping[str, int], names: Sequence[str]) -> str:
+    values = sorted(labels[name] for name in names)
+    return str(values[0]) if len(values) == 1 else str(tuple(values))
+
+
+def make_summary(counts: Sequence[Mapping[str, Any]]) -> str:
+    """nnU-Net's summary.json; its convention, not ours: Dice is undefined (NaN) where both masks are empty."""
+    keys = list(counts[0]["metrics"]) if counts else []
+    mean = {key: mean_metrics([case["metrics"][key] for case in counts]) for key in keys}
+    content = {"foreground_mean": mean_metrics(list(mean.values())), "mean": mean, "metric_per_case": list(counts)}
+    return json.dumps(content, indent=4) + "\n"
+
+
+def mean_metrics(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Over the cases where each is defined."""
+    means = {}
+    for name in metrics[0] if metrics else ():
+        defined = [m[name] for m in metrics if not np.isnan(m[name])]
+        means[name] = fmean(defined) if defined else nan
+    return means

@@ -1,0 +1,109 @@
+"""Post-processing of label maps, region by region: drop small lesions, or keep the largest component only.
+
+It is off unless asked for. What is stored with a run was chosen on the held-out cases of its cross-validation.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import label as find_components
+
+from factorizer.data.regions import labels_to_regions, regions_to_labels
+from factorizer.evaluation.metrics import dice
+from factorizer.files import write_atomically
+
+Array = NDArray[Any]
+FILE = "postprocessing.json"
+
+
+@dataclass(frozen=True)
+class Cleaning:
+    """What is kept of a region: components of at least some volume, and perhaps only the largest."""
+
+    min_volume_ml: float = 0.0
+    largest: bool = False
+
+    def __str__(self) -> str:
+        parts = [f"at least {self.min_volume_ml:g} ml"] if self.min_volume_ml else []
+        return ", ".join([*parts, *(["the largest component"] if self.largest else [])]) or "everything"
+
+
+Rules = Mapping[str, Cleaning]  # region -> what is kept of it
+
+
+def clean_mask(mask: Array, rule: Cleaning, spacing_mm: Sequence[float]) -> Array:
+    """A mask without the components that a rule drops."""
+    if not mask.any() or (not rule.largest and not rule.min_volume_ml):
+        return mask
+    components, _ = find_components(mask, np.ones((3,) * mask.ndim))
+    sizes = np.bincount(components.ravel())
+    sizes[0] = 0
+    keep = sizes * (prod(spacing_mm) / 1000) >= max(rule.min_volume_ml, 1e-12)
+    if rule.largest:
+        keep &= np.arange(len(sizes)) == sizes.argmax()
+    return keep[components]
+
+
+def clean_labels(
+    label_map: Array,
+    rules: Rules,
+    *,
+    labels: Mapping[str, int],
+    regions: Mapping[str, Sequence[str]],
+    spacing_mm: Sequence[float],
+) -> NDArray[np.uint8]:
+    """A label map whose regions are cleaned. What a region loses goes to the region around it, if there is one."""
+    if not rules:
+        return label_map
+    masks = labels_to_regions(label_map, labels, regions)
+    order = sorted(range(len(regions)), key=lambda i: -len(list(regions.values())[i]))
+    for index in order:
+        name = list(regions)[index]
+        masks[index] = clean_mask(masks[index], rules.get(name, Cleaning()), spacing_mm)
+        for inner, names in enumerate(regions.values()):
+            if set(names) < set(list(regions.values())[index]):  # what was dropped around it is gone inside too
+                masks[inner] &= masks[index]
+    return regions_to_labels(masks, labels, regions)
+
+
+CANDIDATES = [
+    Cleaning(volume, largest) for largest in (False, True) for volume in (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+]
+
+
+def try_candidates(prediction: Array, reference: Array, spacing_mm: Sequence[float]) -> list[float]:
+    """The Dice of a region's mask after each candidate; the first is that of the mask as it is."""
+    return [dice(clean_mask(prediction, rule, spacing_mm), reference) for rule in CANDIDATES]
+
+
+def choose(scores: Sequence[Sequence[float]]) -> int:
+    """The candidate with the highest mean over cases; the gentlest of those that are alike."""
+    return int(np.asarray(scores).mean(0).round(6).argmax())
+
+
+def write_rules(folder: Path, rules: Rules) -> Path:
+    write_atomically(folder / FILE, json.dumps({name: asdict(rule) for name, rule in rules.items()}, indent=2) + "\n")
+    return folder / FILE
+
+
+def read_rules(folder: Path, regions: Sequence[str]) -> dict[str, Cleaning]:
+    """The rules stored with a run, in its folder or the one above a fold's."""
+    file = next((f / FILE for f in (folder, folder.parent) if (f / FILE).is_file()), None)
+    if file is None:
+        raise ValueError(f"{folder} has no {FILE}; `factorizer postprocess` chooses one on its cross-validation")
+    try:
+        rules = {name: Cleaning(**rule) for name, rule in json.loads(file.read_text()).items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ValueError(f"{file} cannot be read ({error}); choose it again with `factorizer postprocess`") from None
+    unknown = [name for name in rules if name not in regions]
+    if unknown:
+        raise ValueError(f"{file} is about the region {unknown[0]}; the model has {', '.join(regions)}")
+    return rules

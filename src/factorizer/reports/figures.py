@@ -1,0 +1,87 @@
+"""A comparison as pictures: box plots with marks of significance (Fig. 3) and Dice against cost (Fig. 4)."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from factorizer.evaluation.compare import FACTOR, HIGHER_IS_BETTER, TITLES, Comparison
+from factorizer.evaluation.statistics import stars
+
+COLORS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c", "#ccb974", "#64b5cd")
+
+
+def draw_boxes(comparison: Comparison, metric: str) -> bytes:
+    """A group of boxes per region, a box per system; stars over a box compare it with the reference (Holm)."""
+    names, regions = comparison.names, comparison.regions
+    figure = Figure(figsize=(1.5 + 0.42 * len(names) * len(regions) + 0.8 * len(regions), 4.2), layout="constrained")
+    panel = figure.subplots()
+    step, factor = len(names) + 1, FACTOR[metric]
+    marks = {(test.region, test.other): stars(test.corrected) for test in comparison.tests if test.metric == metric}
+    highest = 0.0
+    for index, name in enumerate(names):
+        values = [factor * comparison.values[metric, region, name] for region in regions]
+        boxes = panel.boxplot(
+            values,
+            positions=[step * place + index for place in range(len(regions))],
+            widths=0.75,
+            patch_artist=True,
+            showmeans=True,
+            meanprops={"marker": "D", "markersize": 3, "markerfacecolor": "white", "markeredgecolor": "black"},
+            medianprops={"color": "black"},
+            flierprops={"marker": ".", "markersize": 3, "markerfacecolor": "0.4", "markeredgecolor": "none"},
+        )
+        for box in boxes["boxes"]:
+            box.set_facecolor(COLORS[index % len(COLORS)])
+        panel.plot([], [], "s", color=COLORS[index % len(COLORS)], label=name)
+        for place, (region, own) in enumerate(zip(regions, values, strict=True)):
+            highest = max(highest, float(own.max()))
+            mark = marks.get((region, name), "")
+            panel.annotate(
+                mark, (step * place + index, own.max()), xytext=(0, 3), textcoords="offset points", ha="center", size=8
+            )
+    panel.set_xticks([step * place + (len(names) - 1) / 2 for place in range(len(regions))], regions)
+    panel.set_ylabel(TITLES[metric] + (" ↑" if HIGHER_IS_BETTER[metric] else " ↓"))
+    panel.set_ylim(top=panel.get_ylim()[0] + 1.06 * (highest - panel.get_ylim()[0]))
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.grid(axis="y", alpha=0.3)
+    panel.set_axisbelow(True)
+    figure.legend(loc="outside upper center", ncols=min(5, len(names)), frameon=False, fontsize=8)
+    note = f"diamonds are means; * ** *** **** p < 0.05 0.01 0.001 0.0001 against {comparison.reference} (Holm)"
+    figure.supxlabel(note, size=7)
+    return png(figure)
+
+
+def draw_costs(comparison: Comparison) -> bytes | None:
+    """Mean Dice against parameters and FLOPs; None where no system's cost is known."""
+    known = [entry for entry in comparison.entries if entry.parameters is not None and entry.gflops is not None]
+    if not known:
+        return None
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    region = comparison.regions[-1]
+    for entry in known:
+        index = comparison.names.index(entry.name)
+        mean = comparison.mean("dice", region, entry.name)
+        low, high = comparison.interval("dice", region, entry.name)
+        for panel, cost in zip(panels, (entry.parameters, entry.gflops), strict=True):
+            assert cost is not None, "known"
+            style: dict[str, Any] = {"fmt": "o", "color": COLORS[index % len(COLORS)], "capsize": 3}
+            panel.errorbar(cost, mean, yerr=[[mean - low], [high - mean]], **style)
+            panel.annotate(entry.name, (cost, mean), xytext=(6, 4), textcoords="offset points", size=8)
+    for panel, title in zip(panels, ("parameters (millions)", "GFLOPs of one patch"), strict=True):
+        panel.set_xscale("log")
+        panel.margins(x=0.25)
+        panel.set_xlabel(title)
+        panel.grid(alpha=0.3)
+        panel.spines[["top", "right"]].set_visible(False)
+    panels[0].set_ylabel(f"mean {TITLES['dice']}, 95 % interval")
+    return png(figure)
+
+
+def png(figure: Figure) -> bytes:
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    return buffer.getvalue()

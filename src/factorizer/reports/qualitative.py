@@ -1,0 +1,92 @@
+"""Segmentations side by side (Fig. 5): rows of cases, the reference first, then a column per system."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from factorizer.data.contact_sheet import label_colors, pick_slice
+from factorizer.data.regions import labels_to_regions
+from factorizer.evaluation.metrics import dice
+from factorizer.reports.figures import png
+
+Array = NDArray[Any]
+OPACITY = 0.55
+
+
+@dataclass(frozen=True, eq=False)
+class Example:
+    """A case in canonical orientation: one channel to draw on, its reference, and the systems' label maps."""
+
+    case: str
+    image: Array
+    reference: Array
+    predictions: Mapping[str, Array]
+
+
+def draw_examples(
+    examples: Sequence[Example], *, labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]
+) -> bytes:
+    """The axial slice where the reference is largest, with the mean Dice of the whole case in the corner."""
+    systems = list(examples[0].predictions)
+    columns = ["image", "ground truth", *systems]
+    figure = Figure(figsize=(2.1 * len(columns), 2.2 * len(examples) + 0.5), layout="constrained", facecolor="black")
+    panels = figure.subplots(len(examples), len(columns), squeeze=False)
+    colors = label_colors(labels)
+    for row, example in zip(panels, examples, strict=True):
+        maps = [example.reference, *(example.predictions[name] for name in systems)]
+        image, _ = pick_slice(example.image[None], example.reference)
+        inside = example.image[example.image != 0]
+        low, high = np.percentile(inside, (1, 99.5)) if inside.size else (0.0, 1.0)
+        grey = np.clip((image[0] - min(low, 0)) / max(high - min(low, 0), 1e-8), 0, 1)
+        for panel, label_map in zip(row, [None, *maps], strict=True):
+            picture = np.repeat(grey[..., None], 3, axis=-1)
+            if label_map is not None:
+                shown, _ = pick_slice(label_map[None], example.reference)
+                picture = paint(picture, shown[0], labels, colors)
+            panel.imshow(picture, interpolation="nearest")
+            panel.set_axis_off()
+        row[0].text(0.02, 0.02, example.case, color="white", size=7, transform=row[0].transAxes)
+        for panel, name in zip(row[2:], systems, strict=True):
+            score = 100 * mean_dice(example.predictions[name], example.reference, labels, regions)
+            style = {"color": "white", "size": 9, "weight": "bold", "transform": panel.transAxes}
+            panel.text(0.02, 0.03, f"{score:.1f}", **style)
+    for panel, title in zip(panels[0], columns, strict=True):
+        panel.set_title(title, color="white", size=9)
+    handles = [Patch(color=colors[name], label=name) for name in labels]
+    unions = [f"{region} = {' + '.join(names)}" for region, names in regions.items() if len(labels) > 1]
+    legend = figure.legend(
+        handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, labelcolor="white", fontsize=8
+    )
+    legend.set_title("   ".join([*unions, "number: mean Dice (%) of the case"]))
+    legend.get_title().set(color="white", size=7)
+    return png(figure)
+
+
+def paint(picture: Array, label_map: Array, labels: Mapping[str, int], colors: Mapping[str, str]) -> Array:
+    """Labels in their colours over a grey picture (H, W, 3)."""
+    for name, value in labels.items():
+        where = label_map == value
+        picture[where] = (1 - OPACITY) * picture[where] + OPACITY * np.array(to_rgb(colors[name]))
+    return picture
+
+
+def mean_dice(
+    prediction: Array, reference: Array, labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]
+) -> float:
+    masks = (labels_to_regions(m, labels, regions) for m in (prediction, reference))
+    return float(np.mean([dice(ours, theirs) for ours, theirs in zip(*masks, strict=True)]))
+
+
+def spread(scores: Mapping[str, float], count: int) -> list[str]:
+    """Cases from the worst to the best at equal steps of rank: no choice of the nicest."""
+    order = sorted(scores, key=lambda case: (scores[case], case))
+    places = np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int)
+    return [order[place] for place in dict.fromkeys(places.tolist())]

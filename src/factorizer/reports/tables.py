@@ -1,0 +1,171 @@
+"""A comparison as tables: Markdown, CSV and LaTeX in the form of the paper's Tables 1 and 2, and the tests."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+
+from factorizer.evaluation.compare import HIGHER_IS_BETTER, TITLES, Comparison, rank
+from factorizer.evaluation.statistics import LEVEL, RESAMPLES, stars
+from factorizer.reports.figures import draw_boxes, draw_costs
+
+Mark = Callable[[str, int], str]  # a cell and its place (0 best, 1 second, 2 other) -> the cell marked
+
+
+def markdown_mark(cell: str, place: int) -> str:
+    return (f"**{cell}**", f"<u>{cell}</u>", cell)[place]
+
+
+def latex_mark(cell: str, place: int) -> str:
+    return (rf"\textbf{{{cell}}}", rf"\underline{{{cell}}}", cell)[place]
+
+
+def body(comparison: Comparison, mark: Mark) -> list[list[str]]:
+    """A row per system: name, parameters, FLOPs, then every metric and region, best and second best marked.
+
+    Systems whose printed numbers are the same are marked alike.
+    """
+    rows = [
+        [
+            entry.name,
+            "-" if entry.parameters is None else f"{entry.parameters:.1f}M",
+            "-" if entry.gflops is None else f"{entry.gflops:.1f}G",
+        ]
+        for entry in comparison.entries
+    ]
+    for metric in comparison.metrics:
+        for region in comparison.regions:
+            cells = [f"{comparison.mean(metric, region, name):.2f}" for name in comparison.names]
+            order = sorted(set(map(float, cells)), reverse=HIGHER_IS_BETTER[metric])
+            for row, cell in zip(rows, cells, strict=True):
+                row.append(mark(cell, min(order.index(float(cell)), 2)))
+    return rows
+
+
+def header(comparison: Comparison) -> list[str]:
+    columns = [f"{TITLES[m].split(' ')[0]} {region}" for m in comparison.metrics for region in comparison.regions]
+    return ["Model", "#Params", "FLOPs", *columns]
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def csv_text(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    return text.getvalue()
+
+
+def table_csv(comparison: Comparison) -> str:
+    """Means with their bootstrap intervals, one line per system, metric and region."""
+    rows = []
+    for metric in comparison.metrics:
+        for region in comparison.regions:
+            for entry in comparison.entries:
+                low, high = comparison.interval(metric, region, entry.name)
+                mean = comparison.mean(metric, region, entry.name)
+                cost = ["" if x is None else f"{x:.6g}" for x in (entry.parameters, entry.gflops)]
+                rows.append([entry.name, *cost, metric, region, f"{mean:.6g}", f"{low:.6g}", f"{high:.6g}"])
+    return csv_text(["model", "parameters_m", "gflops", "metric", "region", "mean", "ci_low", "ci_high"], rows)
+
+
+def tests_csv(comparison: Comparison) -> str:
+    columns = ["metric", "region", "model", "other", "cases", "mean_difference", "ci_low", "ci_high"]
+    columns += ["p", "stars", "p_holm", "stars_holm", "rank_biserial"]
+    rows = []
+    for test in comparison.tests:
+        d = test.difference
+        numbers = [f"{x:.6g}" for x in (d.mean, d.low, d.high)]
+        marks = [f"{d.p:.4g}", stars(d.p), f"{test.corrected:.4g}", stars(test.corrected), f"{d.effect:.4f}"]
+        rows.append([test.metric, test.region, comparison.reference, test.other, d.cases, *numbers, *marks])
+    return csv_text(columns, rows)
+
+
+def latex_table(comparison: Comparison) -> str:
+    """For booktabs; in the paper's form."""
+    regions, metrics = comparison.regions, comparison.metrics
+    columns = " | ".join(["l", "cc", *("c" * len(regions) for _ in metrics)])
+    arrows = {True: r"$\uparrow$", False: r"$\downarrow$"}
+    titles = [
+        rf"\multicolumn{{{len(regions)}}}{{c}}{{{escape_latex(TITLES[m])} {arrows[HIGHER_IS_BETTER[m]]}}}"
+        for m in metrics
+    ]
+    names = [escape_latex(region) for _ in metrics for region in regions]
+    lines = [
+        rf"\begin{{tabular}}{{{columns}}}",
+        r"\toprule",
+        f" & & & {' & '.join(titles)} \\\\",
+        rf"Model & \#Params & FLOPs & {' & '.join(names)} \\",
+        r"\midrule",
+        *(f"{escape_latex(row[0])} & {' & '.join(row[1:])} \\\\" for row in body(comparison, latex_mark)),
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def escape_latex(text: str) -> str:
+    return "".join(f"\\{c}" if c in "%_&#$" else c for c in text)
+
+
+def comparison_files(comparison: Comparison) -> dict[str, str | bytes]:
+    """Everything that is written about a comparison, by file name."""
+    figures = {f"{metric}.png": draw_boxes(comparison, metric) for metric in comparison.metrics}
+    costs = draw_costs(comparison)
+    if costs is not None:
+        figures["cost.png"] = costs
+    return {
+        "table.csv": table_csv(comparison),
+        "table.tex": latex_table(comparison),
+        "tests.csv": tests_csv(comparison),
+        "comparison.md": report(comparison, list(figures)),
+        **figures,
+    }
+
+
+def report(comparison: Comparison, figures: Sequence[str]) -> str:
+    """Everything on one Markdown page."""
+    parts = [
+        "# Comparison\n",
+        f"{len(comparison.cases)} cases that all systems have. Best in bold, second best underlined.\n",
+        markdown_table(header(comparison), body(comparison, markdown_mark)),
+        *[f"![{figure}]({figure})\n" for figure in figures],
+        f"## {comparison.reference} against the others\n",
+        markdown_table(*tests_rows(comparison)).replace("*", "\\*"),
+        "Wilcoxon signed-rank tests, paired and two-sided; cases without a difference are left out. "
+        "\\* p < 0.05, \\*\\* p < 0.01, \\*\\*\\* p < 0.001, \\*\\*\\*\\* p < 0.0001, as in the paper; "
+        "p (Holm) is corrected for the number of other systems. "
+        f"Intervals are {LEVEL:.0%} percentile bootstrap over cases ({RESAMPLES} resamples). "
+        "The effect is the rank-biserial correlation: 1 if every case is higher, -1 if every case is lower.\n",
+        "## Ranking by mean Dice\n",
+        *[f"{place}. {name} ({mean:.2f} %)\n" for place, name, mean in rank(comparison)],
+        "Systems share a place unless one is significantly better than the other (all pairs, Holm-corrected).\n",
+        "## What the numbers leave out\n",
+        *[f"- {line}\n" for line in notes(comparison)],
+    ]
+    return "\n".join(parts)
+
+
+def tests_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
+    rows = []
+    for test in comparison.tests:
+        d = test.difference
+        factor = 100 if test.metric == "dice" else 1
+        difference = f"{factor * d.mean:+.2f} [{factor * d.low:+.2f}, {factor * d.high:+.2f}]"
+        p = [f"{x:.2g} {stars(x)}".strip() for x in (d.p, test.corrected)]
+        rows.append([TITLES[test.metric], test.region, test.other, difference, *p, f"{d.effect:+.2f}"])
+    return ["metric", "region", "against", "difference", "p", "p (Holm)", "effect"], rows
+
+
+def notes(comparison: Comparison) -> list[str]:
+    lines = []
+    for name, count in comparison.undefined.items():
+        if count:
+            lines.append(f"{name}: HD95 is undefined in {count} (one mask empty) and counts with the penalty")
+    for name, cases in comparison.left_out.items():
+        if cases:
+            lines.append(f"{name} also has {len(cases)} cases that others lack: {', '.join(cases)}")
+    return lines or ["nothing: all systems have the same cases, and every HD95 is defined"]

@@ -1,0 +1,168 @@
+"""Comparisons: statistics against scipy, tables, rankings, files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import bootstrap, wilcoxon
+from typer.testing import CliRunner
+
+from factorizer.cli import app
+from factorizer.config import change_preset, load_preset, to_yaml
+from factorizer.evaluation.compare import AVERAGE, Entry, compare_entries, rank, read_entry
+from factorizer.evaluation.scores import Score, write_scores
+from factorizer.evaluation.statistics import bootstrap_mean, compare_pairs, holm, rank_biserial, stars
+from factorizer.reports.tables import body, latex_table, markdown_mark
+
+REGIONS = ("ET", "WT")
+
+
+def scores(level: float, seed: int, cases: int = 30, noise: float = 0.02) -> list[Score]:
+    """Dice around a level with the difficulty of cases in common, HD95 the other way."""
+    difficulty = np.random.default_rng(0).uniform(-0.2, 0.1, cases)
+    generator = np.random.default_rng(seed + 1)
+    rows = []
+    for number, shift in enumerate(difficulty):
+        for region in REGIONS:
+            dice = float(np.clip(level + shift + generator.normal(0, noise), 0, 1))
+            rows.append(Score(f"case{number:02d}", region, "dice", dice))
+            rows.append(Score(f"case{number:02d}", region, "hd95_mm", 40 * (1 - dice)))
+    return rows
+
+
+def entries() -> list[Entry]:
+    return [
+        Entry("good", scores(0.85, 1), 5.9, 174.2),
+        Entry("equal", scores(0.85, 2), 28.7, 1152.5),
+        Entry("bad", scores(0.70, 3)),
+    ]
+
+
+def test_tests_are_scipys() -> None:
+    comparison = compare_entries(entries())
+    for test in comparison.tests:
+        pair = [comparison.values[test.metric, test.region, name] for name in ("good", test.other)]
+        assert test.difference.p == pytest.approx(wilcoxon(*pair).pvalue, rel=1e-12)
+        assert test.difference.mean == pytest.approx((pair[0] - pair[1]).mean())
+    dice = {t.other: t for t in comparison.tests if t.metric == "dice" and t.region == AVERAGE}
+    assert stars(dice["bad"].corrected) == "****"
+    assert stars(dice["equal"].corrected) == ""
+    assert dice["bad"].difference.effect == 1
+    raw = [dice[name].difference.p for name in ("equal", "bad")]
+    assert [dice[name].corrected for name in ("equal", "bad")] == holm(raw)
+
+
+def test_the_average_is_over_regions_within_a_case() -> None:
+    comparison = compare_entries(entries())
+    values = {(s.case, s.region): s.value for s in entries()[0].scores if s.metric == "dice"}
+    means = [np.mean([values[case, region] for region in REGIONS]) for case in comparison.cases]
+    np.testing.assert_allclose(comparison.values["dice", AVERAGE, "good"], means)
+
+
+def test_zero_differences() -> None:
+    same = compare_pairs([0.5, 0.6], [0.5, 0.6])
+    assert (same.p, same.effect, same.mean) == (1, 0, 0)
+    some = compare_pairs([1.0, 2.0, 3.5, 4.5, 9.0, 1.0], [1.0, 2.0, 3.0, 4.0, 8.0, 0.5])
+    assert some.p == pytest.approx(wilcoxon([0.5, 0.5, 1.0, 0.5]).pvalue)
+    assert compare_pairs([float("nan"), 1.0], [1.0, 0.5]).cases == 1
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.9]) == [1.0, 1.0]
+    assert holm([]) == []
+
+
+def test_rank_biserial_by_hand() -> None:
+    assert rank_biserial(np.array([1.0, 2.0, -3.0, 0.0])) == pytest.approx((1 + 2 - 3) / 6)
+
+
+def test_intervals_are_scipys() -> None:
+    values = np.random.default_rng(0).normal(0.8, 0.1, 40)
+    theirs = bootstrap((values,), np.mean, n_resamples=10_000, method="percentile", random_state=0).confidence_interval
+    assert bootstrap_mean(values) == pytest.approx((theirs.low, theirs.high), abs=0.002)
+    assert bootstrap_mean(values) == bootstrap_mean(values)
+
+
+@pytest.mark.parametrize(("p", "mark"), [(0.05, ""), (0.049, "*"), (0.0099, "**"), (0.00099, "***"), (9e-5, "****")])
+def test_stars_are_the_papers(p: float, mark: str) -> None:
+    assert stars(p) == mark
+
+
+def test_a_ranking_shares_places_that_are_not_told_apart() -> None:
+    places = {name: place for place, name, _ in rank(compare_entries(entries()))}
+    assert places == {"good": 1, "equal": 1, "bad": 3}
+
+
+def test_only_shared_cases_count_and_the_rest_is_listed() -> None:
+    first, second = scores(0.8, 1), [s for s in scores(0.8, 2) if s.case != "case03"]
+    first = [s for s in first if (s.case, s.region) != ("case05", "ET")]
+    comparison = compare_entries([Entry("a", first), Entry("b", second)])
+    assert len(comparison.cases) == 28
+    assert comparison.left_out == {"a": ["case03", "case05"], "b": ["case05"]}
+
+
+def test_best_and_second_are_marked_and_ties_alike() -> None:
+    same = [
+        Entry("a", scores(0.8, 1)),
+        Entry("b", scores(0.8, 1)),
+        Entry("c", scores(0.7, 1)),
+        Entry("d", scores(0.6, 1)),
+    ]
+    rows = body(compare_entries(same), markdown_mark)
+    column = [row[3] for row in rows]
+    assert column[0] == column[1]
+    assert column[0].startswith("**")
+    assert column[2].startswith("<u>")
+    assert column[3][0].isdigit()
+    hd95 = [row[6] for row in rows]
+    assert hd95[0].startswith("**")  # less is better
+
+
+def test_latex() -> None:
+    text = latex_table(compare_entries(entries()))
+    assert text.count(r"\textbf") == 6
+    assert r"Dice (\%) $\uparrow$" in text
+    assert r"good & 5.9M & 174.2G" in text
+    assert text.count("&") == 3 * 8 + 8 + 4
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    run = tmp_path / "swin"
+    (run / "fold0").mkdir(parents=True)
+    preset = change_preset(load_preset("isles22"), ["data.patch_size=[32,32,32]", "model.widths=[8,16]"])
+    (run / "fold0" / "config.yaml").write_text(to_yaml(preset))
+    write_scores(run / "scores.csv", scores(0.85, 1))
+    write_scores(tmp_path / "unet.csv", scores(0.7, 2))
+    command = ["compare", str(run), f"other={tmp_path / 'unet.csv'}", "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    files = {file.name for file in (tmp_path / "out").iterdir()}
+    assert files == {"table.csv", "table.tex", "tests.csv", "comparison.md", "dice.png", "hd95_mm.png", "cost.png"}
+    with (tmp_path / "out" / "tests.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert {row["other"] for row in rows} == {"other"}
+    assert {row["model"] for row in rows} == {"swin"}
+    assert len(rows) == 2 * 3
+    assert "****" in result.stdout
+    again = CliRunner().invoke(app, command)
+    assert again.exit_code == 2
+    assert "is not an empty folder" in again.stderr
+    as_json = CliRunner().invoke(app, [*command[:-1], str(tmp_path / "two"), "--json", "--reference", "other"])
+    assert json.loads(as_json.stdout)["reference"] == "other"
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has no scores\.csv; give a run that is finished"):
+        read_entry(str(tmp_path))
+    with pytest.raises(ValueError, match="name each differently"):
+        compare_entries([entries()[0], entries()[0]])
+    with pytest.raises(ValueError, match="there is no system 'x'; choose one of good, equal, bad"):
+        compare_entries(entries(), reference="x")
+    other = [Score("elsewhere", "ET", "dice", 1.0)]
+    with pytest.raises(ValueError, match="share no case"):
+        compare_entries([entries()[0], Entry("other", other)])

@@ -1,0 +1,99 @@
+"""Cleaning label maps, and choosing how."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from factorizer.cli import app
+from factorizer.config import change_preset, load_preset
+from factorizer.data.layouts import read_cohort
+from factorizer.data.synthetic import write_synthetic
+from factorizer.inference.postprocess import CANDIDATES, Cleaning, choose, clean_labels, clean_mask, try_candidates
+from factorizer.training.run import train_fold
+from factorizer.training.trainer import Machine
+
+BRATS = load_preset("brats").data
+SPACING = (2.0, 2.0, 2.0)  # 0.008 ml a voxel
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+def masks() -> np.ndarray:
+    """A lesion of 27 voxels, one of 8, one of 1."""
+    mask = np.zeros((12, 12, 12), bool)
+    mask[1:4, 1:4, 1:4] = mask[6:8, 6:8, 6:8] = mask[10, 10, 10] = True
+    return mask
+
+
+@pytest.mark.parametrize(
+    ("rule", "voxels"),
+    [
+        (Cleaning(), 36),
+        (Cleaning(min_volume_ml=0.008), 36),
+        (Cleaning(min_volume_ml=0.05), 35),
+        (Cleaning(min_volume_ml=0.1), 27),
+        (Cleaning(min_volume_ml=1.0), 0),
+        (Cleaning(largest=True), 27),
+        (Cleaning(min_volume_ml=1.0, largest=True), 0),
+    ],
+)
+def test_rules(rule: Cleaning, voxels: int) -> None:
+    assert np.count_nonzero(clean_mask(masks(), rule, SPACING)) == voxels
+    assert not clean_mask(np.zeros((3, 3, 3), bool), rule, SPACING).any()
+
+
+def clean(label_map: np.ndarray, **rules: Cleaning) -> np.ndarray:
+    return clean_labels(label_map, rules, labels=BRATS.labels, regions=BRATS.regions, spacing_mm=SPACING)
+
+
+def test_what_an_inner_region_loses_goes_to_the_one_around_it() -> None:
+    label_map = np.zeros((12, 12, 12), np.uint8)
+    label_map[1:8, 1:8, 1:8] = 1
+    label_map[2:5, 2:5, 2:5] = 2
+    label_map[3, 3, 3] = label_map[6, 6, 6] = 3
+    np.testing.assert_array_equal(clean(label_map), label_map)
+    cleaned = clean(label_map, ET=Cleaning(largest=True))
+    assert np.count_nonzero(cleaned == 3) == 1
+    assert np.count_nonzero(cleaned) == np.count_nonzero(label_map)
+    gone = clean(label_map, WT=Cleaning(min_volume_ml=100.0))
+    assert not gone.any()
+
+
+def test_the_best_candidate_is_chosen_and_the_gentlest_of_equals() -> None:
+    truth = masks()
+    truth[10, 10, 10] = truth[6:8, 6:8, 6:8] = False
+    scores = [try_candidates(masks(), truth, SPACING) for _ in range(3)]
+    assert CANDIDATES[choose(scores)] == Cleaning(min_volume_ml=0.1)
+    assert CANDIDATES[choose([try_candidates(truth, truth, SPACING)])] == Cleaning()
+
+
+def test_a_cross_validation_chooses_and_predict_applies(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    write_synthetic("isles22", data, cases=4, size=24, seed=0)
+    changes = ["training.max_steps=6", "training.learning_rate=0.02", "training.folds=2", "model.widths=[8,16]"]
+    preset = change_preset(load_preset("isles22"), [*changes, "model.window=4", "data.patch_size=[16,16,16]"])
+    choose_command = ["postprocess", "--run", str(run), "--data", str(data), "--device", "cpu"]
+    train_fold(preset, data=data, fold=0, out=run, machine=Machine(device="cpu", workers=0))
+    early = CliRunner().invoke(app, choose_command)
+    assert "has no fold 1; finish the cross-validation first" in early.stderr
+    train_fold(preset, data=data, fold=1, out=run, machine=Machine(device="cpu", workers=0))
+    result = CliRunner().invoke(app, [*choose_command, "--json"])
+    assert result.exit_code == 0, result.output
+    (choice,) = json.loads(result.stdout)
+    assert choice["cases"] == 4
+    assert choice["after"] >= choice["before"]
+    (run / "postprocessing.json").write_text(json.dumps({"lesion": {"min_volume_ml": 1e6, "largest": False}}))
+    for name, options in {"plain": [], "clean": ["--postprocess"]}.items():
+        command = ["predict", "-i", str(data), "-o", str(tmp_path / name), "--run", str(run / "fold0"), *options]
+        assert CliRunner().invoke(app, command).exit_code == 0
+    case = read_cohort(data).cases[0].name
+    assert not np.any(nibabel.load(tmp_path / "clean" / f"{case}.nii.gz").dataobj)
+    shutil.rmtree(tmp_path / "clean")
+    (run / "postprocessing.json").write_text(json.dumps({"heart": {}}))
+    assert "is about the region heart" in CliRunner().invoke(app, command).stderr

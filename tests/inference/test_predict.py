@@ -1,0 +1,294 @@
+"""`factorizer predict` and `factorizer evaluate` on files."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+from writing import write_nifti
+
+import factorizer
+from factorizer.cli import app
+from factorizer.config import change_preset, load_preset
+from factorizer.data.cases import DataError
+from factorizer.data.inputs import read_inputs
+from factorizer.data.layouts import read_cohort
+from factorizer.data.synthetic import write_synthetic
+from factorizer.inference import memory
+from factorizer.inference.load import ModelError, load
+from factorizer.training.run import train_fold
+from factorizer.training.trainer import Machine
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+runner = CliRunner()
+CHANGES = [
+    "training.max_steps=8",
+    "training.learning_rate=0.02",
+    "training.folds=3",
+    "training.validate_every=100",
+    "model.widths=[8,16]",
+    "model.window=4",
+    "data.patch_size=[16,16,16]",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "tumours"
+    write_synthetic("brats", folder, cases=6, size=24, seed=0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of two folds."""
+    out = tmp_path_factory.mktemp("runs") / "run"
+    preset = change_preset(load_preset("brats"), CHANGES)
+    for fold in (0, 1):
+        train_fold(preset, data=data, fold=fold, out=out, machine=Machine(device="cpu", workers=0))
+    return out
+
+
+def invoke(*command: object):
+    return runner.invoke(app, [str(part) for part in command])
+
+
+def predict(*options: object):
+    return invoke("predict", "--device", "cpu", *options)
+
+
+def test_the_scores_of_a_run_are_those_of_predict_and_evaluate(data: Path, run: Path, tmp_path: Path) -> None:
+    result = predict("-i", data, "-o", tmp_path / "out", "--run", run / "fold0", "--json")
+    assert result.exit_code == 0, result.output
+    assert len(json.loads(result.stdout)["written"]) == 6
+    for case in read_cohort(data).cases:
+        image = nibabel.load(next(iter(case.channels.values())).file)
+        labels = nibabel.load(tmp_path / "out" / f"{case.name}.nii.gz")
+        assert labels.shape == image.shape[:3]
+        assert labels.get_data_dtype() == np.uint8
+        np.testing.assert_array_equal(labels.affine, image.affine)
+        assert labels.header["qform_code"] == image.header["qform_code"]
+        assert set(np.unique(labels.dataobj)) <= {0, 1, 2, 3}
+    scores = tmp_path / "scores.csv"
+    result = invoke(
+        "evaluate", "-p", tmp_path / "out", "-r", data, "--preset", run / "fold0" / "config.yaml", "-o", scores
+    )
+    assert result.exit_code == 0, result.output
+    expected = (run / "fold0" / "scores.csv").read_text().splitlines()
+    assert len(expected) > 1
+    assert set(expected) <= set(scores.read_text().splitlines())
+
+
+def test_python(data: Path, run: Path, tmp_path: Path) -> None:
+    assert predict("-i", data, "-o", tmp_path, "--run", run / "fold0").exit_code == 0
+    case = read_cohort(data).cases[0]
+    image = nibabel.load(next(iter(case.channels.values())).file)
+    labels = factorizer.load(run / "fold0", device="cpu").predict(
+        np.moveaxis(np.asarray(image.dataobj), -1, 0), affine=image.affine
+    )
+    np.testing.assert_array_equal(labels, nibabel.load(tmp_path / f"{case.name}.nii.gz").dataobj)
+
+
+def test_what_is_there_is_not_overwritten(data: Path, run: Path, tmp_path: Path) -> None:
+    assert predict("-i", data, "-o", tmp_path, "--run", run / "fold0").exit_code == 0
+    file = tmp_path / "BRATS_001.nii.gz"
+    before = file.read_bytes()
+    again = predict("-i", data, "-o", tmp_path, "--run", run / "fold1")
+    assert again.exit_code == 2
+    assert "is there already; skip it with --continue" in again.stderr
+    (tmp_path / "BRATS_002.nii.gz").unlink()
+    result = predict("-i", data, "-o", tmp_path, "--run", run / "fold1", "--continue")
+    assert "1 written, 5 skipped, 0 failed" in result.stdout
+    assert file.read_bytes() == before
+
+
+def test_a_failing_case_does_not_stop_the_others(data: Path, run: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(data, copy)
+    (copy / "imagesTr" / "BRATS_002.nii.gz").write_bytes(b"x")
+    write_nifti(copy / "imagesTr" / "BRATS_003.nii.gz", np.ones((24, 24, 24, 3), np.float32))
+    result = predict("-i", copy, "-o", tmp_path / "out", "--run", run / "fold0")
+    assert result.exit_code == 1
+    assert "4 written, 0 skipped, 2 failed" in result.stdout
+    assert "BRATS_002.nii.gz" in result.stderr
+    assert "it holds 3 channels" in result.stderr
+    assert sorted(file.name[:9] for file in (tmp_path / "out").iterdir()) == [f"BRATS_00{i}" for i in (1, 4, 5, 6)]
+
+
+def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Path) -> None:
+    image = data / "imagesTr" / "BRATS_001.nii.gz"
+    singles = []
+    for fold in (0, 1):
+        out = tmp_path / f"fold{fold}"
+        assert predict("-i", image, "-o", out, "--run", run / f"fold{fold}", "--save-probabilities").exit_code == 0
+        singles.append(np.asarray(nibabel.load(out / "BRATS_001_probabilities.nii.gz").dataobj, np.float64))
+    assert singles[0].shape == (24, 24, 24, 3)
+    result = predict("-i", image, "-o", tmp_path / "all", "--run", run, "--folds", "all", "--save-probabilities")
+    assert result.exit_code == 0, result.output
+    both = np.asarray(nibabel.load(tmp_path / "all" / "BRATS_001_probabilities.nii.gz").dataobj, np.float64)
+    inside = np.all([(p > 0.01) & (p < 0.99) for p in singles], axis=0)
+    assert inside.any()
+    logits = [np.log(p[inside] / (1 - p[inside])) for p in singles]
+    expected = 1 / (1 + np.exp(-np.mean(logits, axis=0)))
+    np.testing.assert_allclose(both[inside], expected, atol=2e-3)  # the average is before windows are blended
+    assert predict("-i", image, "-o", tmp_path / "tta", "--run", run / "fold0", "--tta").exit_code == 0
+    several = predict("-i", image, "-o", tmp_path / "x", "--run", run)
+    assert "has the folds 0, 1; give one as" in several.stderr
+    assert "not 7" in predict("-i", image, "-o", tmp_path / "x", "--run", run, "--folds", "7").stderr
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--run", "nowhere"), "there is no run in nowhere"),
+        (("--model", "zoo:nothing"), "the zoo has no model 'nothing'"),
+        (("--model", "thing"), "give zoo:NAME"),
+        ((), "give either --run RUN or --model zoo:NAME"),
+        (("--run", "RUN/fold0", "--speed", "fast"), "has the speeds best, not fast; `factorizer tune` makes"),
+        (("--run", "RUN/fold0", "--postprocess"), "has no postprocessing.json"),
+        (("--run", "RUN/fold0", "--device", "toaster"), "choose auto, cpu, cuda or mps"),
+    ],
+)
+def test_what_cannot_be_done_is_said(data: Path, run: Path, tmp_path: Path, options, message: str) -> None:
+    options = [option.replace("RUN", str(run)) if isinstance(option, str) else option for option in options]
+    result = predict("-i", data, "-o", tmp_path / "out", *options)
+    assert result.exit_code == 2
+    assert message in result.stderr.replace("\n", "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_of_another_network_are_refused(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "fold0", tmp_path / "fold0")
+    config = tmp_path / "fold0" / "config.yaml"
+    config.write_text(config.read_text().replace("channels: [FLAIR, T1, T1Gd, T2]", "channels: [FLAIR, T1]"))
+    with pytest.raises(ModelError, match=r"stem.weight is \(8, 4, 3, 3, 3\), not \(8, 2, 3, 3, 3\)"):
+        load(tmp_path / "fold0")
+    (tmp_path / "fold0" / "checkpoints" / "last.ckpt").write_bytes(b"x")
+    with pytest.raises(ModelError, match="cannot be read"):
+        load(tmp_path / "fold0")
+
+
+def test_an_unwritable_folder_is_said_before_anything_is_computed(data: Path, run: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    result = predict("-i", data, "-o", tmp_path / "file" / "out", "--run", run / "fold0")
+    assert result.exit_code == 2
+    assert "cannot be written to (Not a directory)" in result.stderr
+
+
+def test_a_speed_turns_layers_down(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run / "fold0", tmp_path / "fold0")
+    speeds = {"fast": [{"num_iters": 1}, {"bypass": True}, {"num_iters": 2}]}
+    (tmp_path / "fold0" / "speeds.json").write_text(json.dumps(speeds))
+    fast = load(tmp_path / "fold0", speed="fast", device="cpu")
+    layers = [m for m in fast.networks[0].modules() if isinstance(m, factorizer.NMF)]
+    assert [(layer.num_iters, layer.bypass) for layer in layers] == [(1, False), (5, True), (2, False)]
+    best = load(tmp_path / "fold0", device="cpu").networks[0]
+    assert all(m.num_iters == 5 for m in best.modules() if isinstance(m, factorizer.NMF))
+
+
+def test_a_case_that_does_not_fit_into_memory_is_refused(data: Path, run: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1e8)
+    result = predict("-i", data / "imagesTr" / "BRATS_001.nii.gz", "-o", tmp_path, "--run", run / "fold0")
+    assert result.exit_code == 1
+    assert "GiB, and 0.1 GiB are free" in result.stderr
+    assert not list(tmp_path.iterdir())
+
+
+CHANNELS = ("DWI", "ADC")
+
+
+def write_channels(folder: Path, *names: str) -> list[Path]:
+    return [write_nifti(folder / f"{name}.nii.gz", np.ones((4, 4, 4), np.float32)) for name in names]
+
+
+def test_inputs(tmp_path: Path) -> None:
+    files = write_channels(tmp_path / "flat", "a_0000", "a_0001", "b_0000", "b_0001", "c_0000")
+    (a, b), (problem,) = read_inputs([tmp_path / "flat"], CHANNELS)
+    assert [a.name, b.name] == ["a", "b"]
+    assert [a.channels[c].file for c in CHANNELS] == files[:2]
+    assert "c has the files 0000, but the model takes 2 channels" in str(problem)
+    (case,), _ = read_inputs(files[:2], CHANNELS)
+    assert (case.name, case.channels["ADC"].file) == ("a", files[1])
+    (whole,), _ = read_inputs(files[:1], CHANNELS)
+    assert (whole.name, whole.channels["ADC"].index, whole.channels["ADC"].count) == ("a_0000", 1, 2)
+    table = tmp_path / "list.csv"
+    table.write_text("case,DWI,ADC\nx,flat/a_0000.nii.gz,flat/a_0001.nii.gz\ny,flat/b_0000.nii.gz,\n")
+    (x,), (problem,) = read_inputs([table], CHANNELS)
+    assert x.channels["ADC"].file == tmp_path / "flat" / "a_0001.nii.gz"
+    assert "y has no ADC" in str(problem)
+    entries = [{"case": "z", "image": "flat/a_0000.nii.gz"}]
+    (tmp_path / "list.json").write_text(json.dumps(entries))
+    (z,), _ = read_inputs([tmp_path / "list.json"], CHANNELS)
+    assert z.channels["DWI"].count == 2
+    for wrong, message in (
+        ([tmp_path / "nothing"], "no such file or folder"),
+        ([files[0], files[1], files[2]], "there are 3 files for 2 channels"),
+        ([table.rename(tmp_path / "list.txt")], "it is no image"),
+    ):
+        with pytest.raises(DataError, match=message):
+            read_inputs(wrong, CHANNELS)
+
+
+def test_one_case_of_a_data_set(tmp_path: Path) -> None:
+    write_synthetic("isles22", tmp_path / "strokes", cases=2, size=24, seed=0)
+    (case,), problems = read_inputs([tmp_path / "strokes" / "rawdata" / "sub-strokecase0002"], CHANNELS)
+    assert case.name == "sub-strokecase0002"
+    assert problems == []
+    shutil.rmtree(tmp_path / "strokes" / "derivatives")
+    cases, problems = read_inputs([tmp_path / "strokes"], CHANNELS)  # to predict, labels are not needed
+    assert len(cases) == 2
+    assert problems == []
+
+
+def test_a_2d_image_becomes_a_picture(tmp_path: Path) -> None:
+    from PIL import Image
+
+    folder = tmp_path / "eyes"
+    folder.mkdir()
+    for index in range(4):
+        picture = np.random.default_rng(index).integers(1, 255, (40, 36, 3)).astype(np.uint8)
+        Image.fromarray(picture).save(folder / f"eye_{index}.jpg")
+        Image.fromarray(((picture[..., 1] > 128) * 255).astype(np.uint8)).save(folder / f"eye_{index}_1stHO.png")
+    preset = tmp_path / "eyes.yaml"
+    assert invoke("data", "plan", folder, "-o", preset).exit_code == 0
+    changes = [
+        "training.max_steps=2",
+        "training.folds=2",
+        "model.widths=[8,16]",
+        "model.window=4",
+        "data.patch_size=[32,32]",
+    ]
+    settings = change_preset(load_preset(preset), changes)
+    train_fold(settings, data=folder, fold=0, out=tmp_path / "run", machine=Machine(device="cpu", workers=0))
+    result = predict("-i", folder, "-o", tmp_path / "out", "--run", tmp_path / "run")
+    assert result.exit_code == 0, result.output
+    with Image.open(tmp_path / "out" / "eye_0.png") as picture:
+        assert picture.size == (36, 40)
+        assert set(np.unique(np.asarray(picture))) <= {0, 255}
+    scores = tmp_path / "scores.csv"
+    assert invoke("evaluate", "-p", tmp_path / "out", "-r", folder, "--preset", preset, "-o", scores).exit_code == 0
+    with scores.open() as lines:
+        assert len({row["case"] for row in csv.DictReader(lines)}) == 4
+
+
+def test_zoo_models_are_read_from_safetensors(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from safetensors.torch import save_file
+
+    from factorizer.inference import load as loading
+
+    expected = load(run / "fold0", device="cpu").networks[0].state_dict()
+    folder = tmp_path / "zoo" / "small"
+    folder.mkdir(parents=True)
+    shutil.copy(run / "fold0" / "config.yaml", folder)
+    save_file(expected, folder / "weights.safetensors")
+    monkeypatch.setattr(loading.resources, "files", lambda package: tmp_path)
+    found = load("zoo:small", device="cpu").networks[0].state_dict()
+    assert all(torch.equal(found[name], value) for name, value in expected.items())

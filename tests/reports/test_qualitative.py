@@ -1,0 +1,86 @@
+"""Segmentations side by side, and the page."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from factorizer.cli import app
+from factorizer.config import load_preset
+from factorizer.data.contact_sheet import label_colors
+from factorizer.data.layouts import read_cohort
+from factorizer.data.outputs import write_labels
+from factorizer.data.synthetic import write_synthetic
+from factorizer.reports import page
+from factorizer.reports.qualitative import Example, draw_examples, mean_dice, paint, spread
+
+BRATS = load_preset("brats").data
+
+
+def test_colours_are_the_papers() -> None:
+    colors = label_colors(BRATS.labels)
+    assert colors == {
+        "edema": "#2ca02c",  # green
+        "necrosis": "#e31a1c",  # red
+        "enhancing": "#ffdd33",  # yellow
+    }
+    painted = paint(np.zeros((2, 2, 3)), np.array([[0, 1], [2, 3]]), BRATS.labels, colors)
+    assert not painted[0, 0].any()
+    assert painted[0, 1].argmax() == 1
+    assert painted[1, 0].argmax() == 0
+
+
+def test_the_picture_shows_what_differs() -> None:
+    image = np.random.default_rng(0).uniform(1, 2, (16, 16, 8)).astype(np.float32)
+    truth = np.zeros((16, 16, 8), np.uint8)
+    truth[4:9, 4:9, 5] = 1
+    example = Example("case", image, truth, {"same": truth, "nothing": np.zeros_like(truth)})
+    png = draw_examples([example], labels=BRATS.labels, regions=BRATS.regions)
+    picture = np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int)
+    green = (picture[..., 1] > picture[..., 0] + 30) & (picture[..., 1] > picture[..., 2] + 30)
+    quarters = np.array_split(green[: int(0.8 * len(green))], 4, axis=1)
+    counts = [part.sum() for part in quarters]
+    assert counts[1] > 100  # the ground truth
+    assert abs(counts[1] - counts[2]) < 0.2 * counts[1]
+    assert counts[0] < 5
+    assert counts[3] < 5
+
+
+def test_dice_and_choice() -> None:
+    truth = np.array([[3, 2], [1, 0]])
+    assert mean_dice(truth, truth, BRATS.labels, BRATS.regions) == 1
+    scores = {f"c{i}": i / 10 for i in range(10)}
+    assert spread(scores, 4) == ["c0", "c3", "c6", "c9"]
+    assert spread({"a": 1.0}, 4) == ["a"]
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_synthetic("brats", data, cases=3, size=24, seed=0)
+    for case in read_cohort(data).cases:
+        empty = np.zeros((24, 24, 24), np.uint8)
+        write_labels(tmp_path / "empty" / f"{case.name}.nii.gz", empty, case, binary=False)
+    command = ["figure", "qualitative", "--data", str(data), "--preset", "brats", "-o", str(tmp_path / "figure.png")]
+    command += ["-p", f"truth={data / 'labelsTr'}", "-p", str(tmp_path / "empty")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    with Image.open(tmp_path / "figure.png") as picture:
+        assert picture.width > picture.height
+    assert "is there already" in CliRunner().invoke(app, command).stderr
+    other = [*command[:7], str(tmp_path / "other.png"), *command[8:]]
+    wrong = CliRunner().invoke(app, [*other, "--cases", "nobody"])
+    assert "not every system has a prediction of nobody" in wrong.stderr
+    wrong = CliRunner().invoke(app, [*other, "--channel", "CT"])
+    assert "there is no channel 'CT'; choose one of FLAIR, T1, T1Gd, T2" in wrong.stderr
+
+
+@pytest.mark.parametrize("text", ["<b>", "a & b"])
+def test_a_page_escapes_what_it_is_given(text: str) -> None:
+    html = page.make_page(text, [page.paragraph(text), page.table([text], [[text]]), page.picture(b"png", text)])
+    assert text not in html.replace("<body>", "")
+    assert "data:image/png;base64,cG5n" in html
