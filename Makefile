@@ -34,6 +34,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/inference.py
 	$(BIN)/factorizer profile --preset isles22 --measure
 
 clean:

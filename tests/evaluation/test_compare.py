@@ -137,8 +137,11 @@ def test_the_command_line(tmp_path: Path) -> None:
     preset = change_preset(load_preset("isles22"), ["data.patch_size=[32,32,32]", "model.widths=[8,16]"])
     (run / "fold0" / "config.yaml").write_text(to_yaml(preset))
     write_scores(run / "scores.csv", scores(0.85, 1))
-    write_scores(tmp_path / "unet.csv", scores(0.7, 2))
-    command = ["compare", str(run), f"other={tmp_path / 'unet.csv'}", "-o", str(tmp_path / "out")]
+    other = tmp_path / "unet" / "fold0"
+    other.mkdir(parents=True)
+    (other / "config.yaml").write_text(to_yaml(change_preset(preset, ["model.name=nnunet"])))
+    write_scores(other / "scores.csv", scores(0.7, 2))
+    command = ["compare", str(run), f"other={other}", "-o", str(tmp_path / "out")]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     files = {file.name for file in (tmp_path / "out").iterdir()}

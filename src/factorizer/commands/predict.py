@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -60,6 +61,7 @@ def predict(
         source = str(run or model)
         from factorizer.data.inputs import read_inputs
         from factorizer.inference.load import find_models, load
+        from factorizer.inference.memory import estimate_bytes
         from factorizer.inference.postprocess import read_rules
         from factorizer.inference.predict import predict_cases
 
@@ -67,10 +69,15 @@ def predict(
         predictor = load(source, folds=wanted, device=device, mirrored=tta, speed=speed, batch_size=batch_size)
         preset = predictor.preset
         rules = read_rules(find_models(source, wanted)[0], list(preset.data.regions)) if postprocess else {}
+        estimate = partial(estimate_bytes, batch_size=batch_size, keep_probabilities=save_probabilities)
         cases, problems = read_inputs(inputs, preset.data.channels)
         for problem in problems:
             print_problem(problem)
-        say(f"{len(cases)} cases, {len(predictor.networks)} network(s) on {predictor.device}; research use only")
+        memory = max((estimate(preset, case) for case in cases), default=0.0)
+        say(
+            f"{len(cases)} cases, {len(predictor.networks)} network(s) on {predictor.device}, at most about "
+            f"{memory / 2**30:.1f} GiB of memory; research use, not a medical device"
+        )
         done: list[Prediction] = []
         with Watcher() as watcher:
             results = predict_cases(

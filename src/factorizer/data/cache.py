@@ -27,7 +27,7 @@ from factorizer.data.cases import Case, Cohort, DataError, Problem, select_chann
 from factorizer.data.preprocess import Normalization, Prepared, prepare_case
 
 Array = NDArray[Any]
-VERSION = 1  # of what preprocessing does and of the entries' form
+VERSION = 2  # of what preprocessing does and of the entries' form
 
 
 @dataclass(frozen=True)

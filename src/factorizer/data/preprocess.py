@@ -125,8 +125,10 @@ def zscore_nonzero(image: Array) -> Array:
     for channel in image:
         inside = channel != 0
         if inside.any():
-            values = channel[inside].astype(np.float64)
-            channel[inside] = (values - values.mean()) / max(values.std(), 1e-8)
+            values = channel[inside]
+            values -= values.mean(dtype=np.float64)  # in place: a large image fits into memory a few times only
+            values /= max(np.sqrt(np.square(values).mean(dtype=np.float64)), 1e-8)
+            channel[inside] = values
     return image
 
 

@@ -18,7 +18,7 @@ from factorizer.data.preprocess import resampled_shape
 
 GIB = 2**30
 BASE = 0.8 * GIB  # Python, PyTorch and the weights
-MAPS = 24  # feature maps of full resolution and least width that a network holds at a time, about
+MAPS = 12  # feature maps of full resolution and least width that a network holds at a time, about
 
 
 def check_memory(preset: Preset, case: Case, *, batch_size: int, keep_probabilities: bool) -> float:
@@ -38,7 +38,7 @@ def estimate_bytes(preset: Preset, case: Case, *, batch_size: int, keep_probabil
     voxels, channels, regions = prod(shape), preset.in_channels, preset.out_channels
     resampled = prod(resampled_shape(shape, spacing, data.spacing_mm))
     reading = voxels * (channels * (4 + 4) + itemsize) + resampled * channels * 4
-    normalizing = resampled * (channels * 8 + 8 + 2)
+    normalizing = resampled * (channels * (4 + 4) + 4 + 4 + 1)
     slab = regions * 4 * data.patch_size[0] * (resampled + voxels) / min(shape)
     network = batch_size * MAPS * 4 * prod(data.patch_size) * preset.model.widths[0]
     predicting = resampled * channels * 4 + 2 * voxels + 3 * slab + network

@@ -6,6 +6,7 @@ from io import BytesIO
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from factorizer.evaluation.compare import FACTOR, HIGHER_IS_BETTER, TITLES, Comparison
 from factorizer.evaluation.statistics import stars
@@ -55,9 +56,9 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
 
 
 def draw_costs(comparison: Comparison) -> bytes | None:
-    """Mean Dice against parameters and FLOPs; None where no system's cost is known."""
+    """Mean Dice against parameters and FLOPs; None unless the cost of two systems is known."""
     known = [entry for entry in comparison.entries if entry.parameters is not None and entry.gflops is not None]
-    if not known:
+    if len(known) < 2:
         return None
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)
@@ -70,10 +71,12 @@ def draw_costs(comparison: Comparison) -> bytes | None:
             assert cost is not None, "known"
             style: dict[str, Any] = {"fmt": "o", "color": COLORS[index % len(COLORS)], "capsize": 3}
             panel.errorbar(cost, mean, yerr=[[mean - low], [high - mean]], **style)
-            panel.annotate(entry.name, (cost, mean), xytext=(6, 4), textcoords="offset points", size=8)
+            panel.annotate(entry.name, (cost, high), xytext=(0, 4), textcoords="offset points", ha="center", size=8)
     for panel, title in zip(panels, ("parameters (millions)", "GFLOPs of one patch"), strict=True):
         panel.set_xscale("log")
-        panel.margins(x=0.25)
+        panel.xaxis.set_major_formatter("{x:g}")
+        panel.xaxis.set_minor_formatter(NullFormatter())
+        panel.margins(x=0.25, y=0.12)
         panel.set_xlabel(title)
         panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)

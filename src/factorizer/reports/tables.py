@@ -141,7 +141,10 @@ def report(comparison: Comparison, figures: Sequence[str]) -> str:
         f"Intervals are {LEVEL:.0%} percentile bootstrap over cases ({RESAMPLES} resamples). "
         "The effect is the rank-biserial correlation: 1 if every case is higher, -1 if every case is lower.\n",
         "## Ranking by mean Dice\n",
-        *[f"{place}. {name} ({mean:.2f} %)\n" for place, name, mean in rank(comparison)],
+        markdown_table(
+            ["place", "model", "Dice (%)"],
+            [[str(place), name, f"{mean:.2f}"] for place, name, mean in rank(comparison)],
+        ),
         "Systems share a place unless one is significantly better than the other (all pairs, Holm-corrected).\n",
         "## What the numbers leave out\n",
         *[f"- {line}\n" for line in notes(comparison)],
