@@ -49,6 +49,7 @@ SETTINGS = [
     "training.checkpoint_every=100",
     "training.validate_every=300",
 ]
+AGAIN = "run it again to go on"
 console = Console()
 
 
@@ -56,14 +57,16 @@ def main(folder: Path) -> None:
     started = time.monotonic()
     preset = change_preset(load_preset("brats"), SETTINGS)
     data = folder / "data"
-    if not data.exists():
+    if not (data / "dataset.json").exists():  # which is written last
         console.print("Drawing 50 synthetic brains with tumours, 40 to train on and 10 to test on.")
         write_synthetic("brats", data, cases=50, size=48, seed=0)
     bar = make_progress(preset.training.batch_size)
-    run = train_fold(
-        preset, data=data, fold=0, out=folder / "run", resume=True, callbacks=[bar], say=console.print
-    ).folder
-
+    outcome = train_fold(
+        preset, data=data, fold=0, out=folder / "run", resume=True, callbacks=[bar], say=console.print, again=AGAIN
+    )
+    if not outcome.finished:
+        return
+    run = outcome.folder
     cohort = read_cohort(data)
     unseen = [case for case in cohort.cases if case.name in held_out(run)]
     known = [case for case in cohort.cases if case.name not in held_out(run)]

@@ -25,11 +25,13 @@ ALLOWED = {
         "evaluation",
         "files",
         "inference",
+        "inspection",
         "models",
         "profiling",
         "reports",
         "training",
     },
+    "inspection": {"data", "evaluation", "files", "inference", "inspection", "models", "nn", "profiling", "reports"},
     "reports": {"config", "data", "evaluation", "reports"},
     "profiling": {"nn", "models", "config", "profiling"},
 }

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from factorizer import __version__
-from factorizer.commands import compare, data, evaluate, predict, presets, profile, train
+from factorizer.commands import ablate, compare, data, evaluate, explain, predict, presets, profile, train
 from factorizer.commands.console import Json, print_json, print_line
 from factorizer.models.registry import SYSTEMS
 
@@ -55,6 +55,9 @@ app.command()(predict.postprocess)
 app.command()(evaluate.evaluate)
 app.command()(compare.compare)
 app.add_typer(compare.figure_app, name="figure")
+app.command()(explain.explain)
+app.add_typer(ablate.app, name="ablate")
+app.command()(ablate.tune)
 
 
 @app.command()

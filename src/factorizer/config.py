@@ -179,12 +179,12 @@ def model_options(model: Model, name: str, known: Iterable[str]) -> dict[str, An
 class Training(Section):
     max_steps: int = options(100_000, "optimizer steps", gt=0)
     batch_size: int = options(2, "patches per step, over all devices", gt=0)
-    learning_rate: float = options(1e-4, "peak learning rate of AdamW", gt=0)
-    weight_decay: float = options(1e-2, "of AdamW", ge=0)
+    learning_rate: Positive = options(1e-4, "peak learning rate of AdamW")
+    weight_decay: NotNegative = options(1e-2, "of AdamW")
     warmup_steps: int = options(2_000, "steps of linear rise before the cosine; at most a tenth of max_steps", ge=0)
     dice_epsilon: float = options(1e-5, "added to numerator and denominator of the soft Dice loss", gt=0)
-    deep_supervision_weights: tuple[Annotated[float, Field(ge=0)], ...] = options(
-        (1.0, 0.5, 0.25), "of the loss at full, half and quarter resolution"
+    deep_supervision_weights: tuple[NotNegative, ...] = options(
+        (1.0, 0.5, 0.25), "of the loss at full, half and quarter resolution; the first above 0", min_length=1
     )
     gradient_clip: Annotated[float, Field(gt=0)] | None = options(
         None, "largest norm of the gradient; null is no limit"
@@ -192,7 +192,15 @@ class Training(Section):
     checkpoint_every: int = options(1_000, "steps between checkpoints", gt=0)
     validate_every: int = options(5_000, "steps between validations on the held-out fold", gt=0)
     folds: int = options(5, "of the cross-validation", ge=2)
-    seed: int = options(0, "of the weights, the folds, the patches and the augmentation", ge=0)
+    seed: int = options(0, "of the weights, the folds, the patches and the augmentation", ge=0, lt=2**32)
+
+    @model_validator(mode="after")
+    def check_weights(self) -> Self:
+        if not self.deep_supervision_weights[0] > 0:
+            raise ValueError(
+                f"deep_supervision_weights are {list(self.deep_supervision_weights)}; the first must be above 0"
+            )
+        return self
 
 
 class Inference(Section):
@@ -296,7 +304,7 @@ def refuse_idle_options(preset: Preset, changes: Iterable[str]) -> None:
     known = [*(field for field in options_of(name) if field in Model.model_fields), "name", "extra"]
     for change in changes:
         path = change.partition("=")[0].split(".")
-        if path[0] == "model" and path[1] not in known:
+        if path[0] == "model" and len(path) > 1 and path[1] not in known:
             raise PresetError(f"--set got {change!r}; {name} has no such option, only {', '.join(known)}")
 
 

@@ -16,7 +16,7 @@ from factorizer.config import change_preset, load_preset, to_yaml
 from factorizer.evaluation.compare import AVERAGE, Entry, compare_entries, rank, read_entry
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.evaluation.statistics import bootstrap_mean, compare_pairs, holm, rank_biserial, stars
-from factorizer.reports.tables import body, latex_table, markdown_mark
+from factorizer.reports.tables import body, comparison_files, latex_table, markdown_mark, notes
 
 REGIONS = ("ET", "WT")
 
@@ -96,6 +96,41 @@ def test_stars_are_the_papers(p: float, mark: str) -> None:
 def test_a_ranking_shares_places_that_are_not_told_apart() -> None:
     places = {name: place for place, name, _ in rank(compare_entries(entries()))}
     assert places == {"good": 1, "equal": 1, "bad": 3}
+
+
+def test_a_skewed_difference_makes_no_winner() -> None:
+    """Most cases are a little better, a few much worse: ranks and mean disagree."""
+    second = [s for s in scores(0.8, 1) if s.metric == "dice"]
+    cases = sorted({s.case for s in second})
+    change = {case: -0.5 if index < 4 else 0.02 for index, case in enumerate(cases)}
+    first = [Score(s.case, s.region, s.metric, s.value + change[s.case]) for s in second]
+    comparison = compare_entries([Entry("a", first), Entry("b", second)])
+    assert comparison.tests[-1].corrected < 0.05
+    assert [place for place, _, _ in rank(comparison)] == [1, 1]
+
+
+def test_undefined_values_are_left_out_and_said(tmp_path: Path) -> None:
+    def with_nan(rows: list[Score]) -> list[Score]:
+        return [Score(s.case, s.region, s.metric, float("nan")) if s == rows[1] else s for s in rows]
+
+    comparison = compare_entries([Entry("a", with_nan(scores(0.8, 1))), Entry("b", with_nan(scores(0.7, 2)))])
+    assert np.isfinite(comparison.mean("hd95_mm", "ET", "a"))
+    assert all(content for content in comparison_files(comparison).values())
+    assert "a: HD95 is undefined in 1 (one mask empty) and is left out" in notes(comparison)
+    fewer = compare_entries([Entry("a", scores(0.8, 1)), Entry("b", [s for s in scores(0.7, 2) if s.region == "ET"])])
+    assert fewer.left_out["a"] == ["WT"]
+
+
+def test_names_of_sources(tmp_path: Path) -> None:
+    for folder in ("lr=0.01/fold0", "folder1"):
+        (tmp_path / folder).mkdir(parents=True)
+        write_scores(tmp_path / folder / "scores.csv", scores(0.8, 1))
+    assert read_entry(str(tmp_path / "lr=0.01" / "fold0"))[0] == "lr=0.01"
+    assert read_entry(str(tmp_path / "folder1"))[0] == "folder1"
+    command = ["compare", f"net[v2]={tmp_path / 'folder1'}", f"b[/x]={tmp_path / 'folder1'}", "-o", str(tmp_path / "o")]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert "net[v2]" in result.stdout
 
 
 def test_only_shared_cases_count_and_the_rest_is_listed() -> None:

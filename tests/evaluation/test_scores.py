@@ -185,6 +185,14 @@ def test_the_penalty_can_be_chosen(tmp_path: Path, penalty: str) -> None:
     assert str(values["WT", "hd95_mm"]) == ("nan" if penalty == "nan" else "100.0")
 
 
+def test_the_same_name_twice_is_an_error(tmp_path: Path) -> None:
+    truth = ball((10, 10, 10), 5).astype(np.uint8)
+    write_nifti(tmp_path / "r" / "a.nii.gz", truth)
+    for ending in (".nii", ".nii.gz"):
+        write_nifti(tmp_path / "p" / f"a{ending}", truth)
+    assert "the name stands for 2 cases" in evaluate(tmp_path).stderr
+
+
 def test_what_does_not_match_is_said(tmp_path: Path) -> None:
     truth = ball((10, 10, 10), 5).astype(np.uint8)
     write_nifti(tmp_path / "r" / "a.nii.gz", truth)

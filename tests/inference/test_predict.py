@@ -237,6 +237,70 @@ def test_inputs(tmp_path: Path) -> None:
             read_inputs(wrong, CHANNELS)
 
 
+def test_inputs_that_mislead(tmp_path: Path) -> None:
+    flat = tmp_path / "flat"
+    for name in ("a.nii", "a.nii.gz", "b.nii.gz"):
+        write_nifti(flat / name, np.ones((4, 4, 4, 2), np.float32))
+    cases, (problem,) = read_inputs([flat], CHANNELS)
+    assert [case.name for case in cases] == ["b"]
+    assert "the name stands for 2 cases" in str(problem)
+    numbered = tmp_path / "numbered"
+    write_channels(numbered, "case_0011", "case_0012")  # files with all channels, whose names end in numbers
+    assert [case.name for case in read_inputs([numbered], CHANNELS)[0]] == ["case_0011", "case_0012"]
+    files = write_channels(tmp_path / "swapped", "sub-1_dwi", "sub-1_adc")
+    (case,), _ = read_inputs(files, CHANNELS)
+    assert case.name == "sub-1"
+    with pytest.raises(DataError, match="it is named as ADC, but stands where DWI belongs"):
+        read_inputs(files[::-1], CHANNELS)
+    (tmp_path / "list.json").write_text(json.dumps([{"case": "../x", "image": "flat/b.nii.gz"}]))
+    cases, (problem,) = read_inputs([tmp_path / "list.json"], CHANNELS)
+    assert cases == []
+    assert "leave out slashes" in str(problem)
+
+
+def test_a_missing_modality_is_named(tmp_path: Path) -> None:
+    for name in ("flair", "t1", "t1ce"):
+        write_nifti(tmp_path / "brats" / "case1" / f"case1_{name}.nii.gz", np.ones((4, 4, 4), np.float32))
+    for place in (tmp_path / "brats", tmp_path / "brats" / "case1"):
+        cases, problems = read_inputs([place], ("FLAIR", "T1", "T1Gd", "T2"))
+        assert cases == []
+        assert "case1_t2.nii.gz: the file is missing (channel T2)" in str(problems[0])
+
+
+def test_files_of_every_kind_do_not_stop_the_others(data: Path, run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    good = (data / "imagesTr" / "BRATS_001.nii.gz").read_bytes()
+    (folder / "good.nii.gz").write_bytes(good)
+    (folder / "cut.nii.gz").write_bytes(good[:200] + b"0" * 500)
+    write_nifti(folder / "flat.nii.gz", np.ones((8, 8), np.float32))
+    from PIL import Image
+
+    Image.fromarray(np.ones((8, 8), np.uint8)).save(folder / "picture.png")
+    result = predict("-i", folder, "-o", tmp_path / "out", "--run", run / "fold0")
+    assert result.exit_code == 1
+    assert "1 written, 0 skipped, 3 failed" in result.stdout
+    assert "it is 2D, and the model is for 3D images" in result.stderr
+
+
+def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) -> None:
+    image = data / "imagesTr" / "BRATS_001.nii.gz"
+    assert predict("-i", image, "-o", tmp_path, "--run", run / "fold0").exit_code == 0
+    again = predict("-i", image, "-o", tmp_path, "--run", run / "fold0", "--continue", "--save-probabilities")
+    assert "1 written" in again.stdout
+    assert (tmp_path / "BRATS_001_probabilities.nii.gz").exists()
+
+
+def test_the_memory_announced_is_sensible(tmp_path: Path) -> None:
+    preset = load_preset("brats")
+    for shape, low, high in (((240, 240, 155), 2.0, 6.0), ((1024, 1024, 3), 2.0, 5.0), ((8, 8, 8), 2.0, 5.0)):
+        image = nibabel.Nifti1Image(np.zeros((*shape, 1), np.int16), np.eye(4))
+        nibabel.save(image, tmp_path / "image.nii")
+        (case,), _ = read_inputs([tmp_path / "image.nii"], preset.data.channels)
+        wanted = memory.estimate_bytes(preset, case, batch_size=1, keep_probabilities=False) / 2**30
+        assert low < wanted < high, shape
+
+
 def test_one_case_of_a_data_set(tmp_path: Path) -> None:
     write_synthetic("isles22", tmp_path / "strokes", cases=2, size=24, seed=0)
     (case,), problems = read_inputs([tmp_path / "strokes" / "rawdata" / "sub-strokecase0002"], CHANNELS)

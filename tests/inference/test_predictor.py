@@ -79,3 +79,26 @@ def test_an_image_that_does_not_fit_is_refused() -> None:
         ValueError, match=r"shape \(2, 9, 9, 9\); this model takes 3D images of 3 channels \(ET, TC, WT\)"
     ):
         oracle().predict(np.zeros((2, 9, 9, 9)))
+
+
+@pytest.mark.parametrize("spacing", [2.0, 3.0, 5.0, 6.0])
+def test_thick_slices_along_any_axis_come_back_in_place(spacing: float) -> None:
+    """Blocks of whole slices, predicted at 1 mm: every slice comes back as it was."""
+    for axis in range(3):
+        predictor = oracle(**{"data.spacing_mm": "[1.0,1.0,1.0]"})
+        sizes, shape = [1.0, 1.0, 1.0], [20, 20, 20]
+        sizes[axis], shape[axis] = spacing, 12
+        labels = np.zeros(shape, np.uint8)
+        labels[tuple(slice(4, 9) for _ in range(3))] = 3
+        found = predictor.predict(regions_of(labels, predictor.preset), affine=np.diag([*sizes, 1.0]))
+        np.testing.assert_array_equal(found, labels)
+
+
+def test_wrong_calls_of_the_python_interface_are_named() -> None:
+    image = np.zeros((3, 8, 8, 8), np.float32)
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        oracle().predict(image + np.nan)
+    with pytest.raises(ValueError, match=r"spacing_mm is \(1.0, 1.0, 1.0, 2.0\); give 3 numbers"):
+        oracle().predict(image, spacing_mm=np.array([1, 1, 1, 2]))
+    with pytest.raises(ValueError, match="give a regular 4 x 4 matrix"):
+        oracle().predict(image, affine=np.zeros((4, 4)))

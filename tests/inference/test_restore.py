@@ -11,7 +11,7 @@ from factorizer.data.preprocess import Frame, restore
 from factorizer.inference.restore import restore_slabs
 
 
-@pytest.mark.parametrize("rows", [1, 3, 100])
+@pytest.mark.parametrize("rows", [1, 3, 8, 100])
 @pytest.mark.parametrize(
     ("shape", "resampled", "box"),
     [
@@ -20,6 +20,8 @@ from factorizer.inference.restore import restore_slabs
         ((13, 9, 7), (20, 5, 11), ((4, 17), (0, 5), (3, 9))),
         ((40, 30, 8), (11, 12, 24), ((2, 11), (3, 10), (5, 20))),
         ((5, 6, 7), (1, 6, 7), ((0, 1), (0, 6), (0, 7))),
+        ((6, 9, 7), (57, 9, 7), ((0, 57), (0, 9), (0, 7))),
+        ((4, 5, 6), (40, 5, 6), ((7, 31), (0, 5), (0, 6))),
     ],
 )
 def test_slabs_are_put_back_like_the_whole(shape, resampled, box, rows: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import json
 import os
 import shutil
 import subprocess
@@ -92,12 +94,15 @@ def test_two_processes_train_as_one(data: Path, single: Path, tmp_path: Path, la
     assert files_written(logs, out, "1") == set()
 
 
-def test_a_shared_run_goes_on_alone(data: Path, single: Path, tmp_path: Path) -> None:
-    """What two processes left off one goes on with, as the samples of a step do not depend on their number."""
+def test_two_processes_go_on_with_what_one_began(data: Path, single: Path, tmp_path: Path) -> None:
+    """The samples of a step do not depend on the number of processes."""
     shutil.copytree(single.parent, tmp_path / "run")
     (tmp_path / "run" / "fold0" / "scores.csv").unlink()
     (tmp_path / "run" / "fold0" / "checkpoints" / "last.ckpt").unlink()  # the one before is of step 2
     folder = train(data, tmp_path / "run", tmp_path / "logs", "--devices", "2", "--resume")
+    assert json.loads((folder / "run.json").read_text())[1]["processes"] == 2
+    log = list(csv.DictReader((folder / "log" / "metrics.csv").read_text().splitlines()))
+    assert [row["step"] for row in log if row["val_dice"]] == ["1", "3"]  # the first of the run before
     one, two = (torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (single, folder))
     for name, value in one["state_dict"].items():
         torch.testing.assert_close(two["state_dict"][name], value, rtol=1e-3, atol=1e-5)
@@ -106,15 +111,20 @@ def test_a_shared_run_goes_on_alone(data: Path, single: Path, tmp_path: Path) ->
 def test_processes_are_those_that_were_started(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TORCHELASTIC_RUN_ID", "SLURM_NTASKS"):
         monkeypatch.delenv(name, raising=False)
-    assert processes_started() == (1, 1)
+    assert processes_started() is None
+    assert Machine().processes() == (1, 1)
     for name, value in {"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "8"}.items():
         monkeypatch.setenv(name, value)
     assert Machine().processes() == (4, 2)
-    assert Machine(devices=2, nodes=1).processes() == (2, 1)
+    with pytest.raises(RunError, match="say 2 x 2, but 4 x 2 processes were started"):
+        Machine(devices=2).processes()
     monkeypatch.delenv("TORCHELASTIC_RUN_ID")
     for name, value in {"SLURM_NTASKS": "6", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "3"}.items():
         monkeypatch.setenv(name, value)
     assert Machine().processes() == (2, 3)
+    monkeypatch.delenv("SLURM_NTASKS_PER_NODE")
+    with pytest.raises(RunError, match="give --ntasks-per-node"):
+        Machine().processes()
     monkeypatch.setenv("SLURM_JOB_NAME", "interactive")
     assert Machine().processes() == (1, 1)
 

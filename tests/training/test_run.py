@@ -9,6 +9,8 @@ import pickle
 import resource
 import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -98,7 +100,7 @@ def crash() -> None:
 
 def test_a_run_describes_itself(whole: Path) -> None:
     files = {path.name for path in whole.iterdir()}
-    assert files == {"config.yaml", "run.json", "log", "checkpoints", "scores.csv", "learning_curve.png"}
+    assert files == {"config.yaml", "run.json", "cases.json", "log", "checkpoints", "scores.csv", "learning_curve.png"}
     assert load_preset(whole / "config.yaml") == PRESET
     (start,) = json.loads((whole / "run.json").read_text())
     assert start["seed"] == 0
@@ -122,16 +124,114 @@ def test_the_same_command_gives_the_same_run(data: Path, whole: Path, tmp_path: 
 def test_a_run_that_crashed_goes_on_bit_for_bit(data: Path, whole: Path, tmp_path: Path, step: int) -> None:
     with pytest.raises(RuntimeError, match="power cut"):
         run(data, tmp_path / "run", callbacks=[At(step, crash)])
-    outcome = run(data, tmp_path / "run", resume=True)
+    said: list[str] = []
+    outcome = run(data, tmp_path / "run", resume=True, say=said.append)
     assert outcome.finished
+    assert any(text.startswith("going on from") for text in said) == (step > 2)  # the first checkpoint is of step 2
     assert_same(whole, outcome.folder)
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[3])
+import test_run as t
+t.run(t.Path(sys.argv[1]), t.Path(sys.argv[2]), callbacks=[t.At(5, lambda: os.kill(os.getpid(), signal.SIGKILL))])
+"""
+
+
+def test_a_run_that_was_killed_goes_on_bit_for_bit(data: Path, whole: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(data), str(tmp_path / "run"), str(Path(__file__).parent)]
+    assert subprocess.run(command, capture_output=True, timeout=300).returncode == -signal.SIGKILL
+    seen = Samples()
+    outcome = run(data, tmp_path / "run", resume=True, callbacks=[seen])
+    assert seen.indices == [8, 9, 10, 11]  # steps 4 and 5, from the checkpoint of step 4
+    assert_same(whole, outcome.folder)
+
+
+class Samples(Callback):
+    """The numbers of the samples that are trained on."""
+
+    def __init__(self) -> None:
+        self.indices: list[int] = []
+
+    def on_train_batch_start(self, trainer, module, batch, batch_index) -> None:
+        self.indices += batch["index"].tolist()
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (1, 2), (2, 1)])
+def test_a_run_goes_on_with_batches_split_in_another_way(data: Path, tmp_path: Path, before: int, after: int) -> None:
+    still = change_preset(PRESET, ["model.dropout=0.0", "training.checkpoint_every=3"])
+    expected = weights(run(data, tmp_path / "whole", still, machine=replace(CPU, accumulate=after)).folder)
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(data, tmp_path / "run", still, machine=replace(CPU, accumulate=before), callbacks=[At(4, crash)])
+    seen = Samples()
+    outcome = run(data, tmp_path / "run", still, resume=True, machine=replace(CPU, accumulate=after), callbacks=[seen])
+    assert seen.indices == [6, 7, 8, 9, 10, 11]
+    found = weights(outcome.folder)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-3, atol=1e-5)
+    steps = [
+        int(row["step"])
+        for row in csv.DictReader((outcome.folder / "log" / "metrics.csv").read_text().splitlines())
+        if row["val_dice"]
+    ]
+    assert steps == [2, 5]
+
+
+def test_the_log_of_before_is_kept(data: Path, whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(data, tmp_path / "run", callbacks=[At(5, crash)])
+    log = run(data, tmp_path / "run", resume=True).folder / "log" / "metrics.csv"
+    steps = [(row["step"], bool(row["val_dice"])) for row in csv.DictReader(log.read_text().splitlines())]
+    assert steps == [("2", True), ("5", False), ("5", True)]
+
+
+def test_the_best_of_before_is_known(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validated at steps 3 and 6, the first the better; the checkpoint of step 3 was written before that was known."""
+    preset = change_preset(PRESET, ["training.checkpoint_every=3"])
+    values = iter([0.9] * 2 + [0.2] * 100)
+    monkeypatch.setattr(training_module, "dice", lambda *_: next(values))
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(data, tmp_path / "run", preset, callbacks=[At(4, crash)])
+    outcome = run(data, tmp_path / "run", preset, resume=True)
+    best = torch.load(outcome.folder / "checkpoints" / "best.ckpt", weights_only=True)
+    assert best["global_step"] == 3
+
+
+def test_two_processes_do_not_meet_in_a_fold(data: Path, tmp_path: Path) -> None:
+    def meet() -> None:
+        with pytest.raises(RunError, match="another process is training"):
+            run(data, tmp_path / "run", resume=True)
+
+    assert run(data, tmp_path / "run", callbacks=[At(2, meet)]).finished
+
+
+def test_other_data_are_noticed(data: Path, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole.parent, tmp_path / "run")
+    (tmp_path / "run" / "fold1" / "scores.csv").unlink()
+    write_synthetic("isles22", tmp_path / "other", cases=6, size=24, seed=1)
+    with pytest.raises(RunError, match=r"was begun with other data, .*: 6 cases differ"):
+        run(tmp_path / "other", tmp_path / "run", resume=True)
+
+
+def test_folds_of_one_run_have_one_configuration_and_one_split(data: Path, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole.parent, tmp_path / "run")
+    other = change_preset(PRESET, ["training.learning_rate=0.5"])
+    with pytest.raises(RunError, match="fold1 is a fold with another configuration"):
+        train_fold(other, data=data, fold=0, out=tmp_path / "run", machine=CPU)
+    split = tmp_path / "split.csv"
+    split.write_text("case,fold\n" + "".join(f"sub-strokecase000{i},{i % 2}\n" for i in range(1, 7)))
+    with pytest.raises(RunError, match="has other folds than"):
+        train_fold(PRESET, data=data, fold=0, out=tmp_path / "run", machine=CPU, split=split)
 
 
 def test_a_polite_kill_saves_and_says_how_to_go_on(data: Path, whole: Path, tmp_path: Path) -> None:
     said: list[str] = []
     stop = At(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    outcome = run(data, tmp_path / "run", callbacks=[stop], say=said.append)
+    validated = Validated()
+    outcome = run(data, tmp_path / "run", callbacks=[stop, validated], say=said.append)
     assert not outcome.finished
+    assert validated.steps == [3]  # the stop does not wait for another
     assert outcome.step == 4  # the step at hand is finished
     assert any("run the same command with --resume" in text for text in said)
     assert_same(whole, run(data, tmp_path / "run", resume=True).folder)
@@ -149,6 +249,16 @@ def test_a_checkpoint_cut_short_is_passed_over(data: Path, whole: Path, tmp_path
     assert_same(whole, outcome.folder)
 
 
+class Validated(Callback):
+    """The steps at which a run is validated."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def on_validation_start(self, trainer, module) -> None:
+        self.steps.append(trainer.global_step)
+
+
 class Malicious:
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -160,9 +270,9 @@ class Malicious:
 def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     (tmp_path / "last.ckpt").write_bytes(pickle.dumps(Malicious(trace)))
-    torch.save({"state_dict": Malicious(trace)}, tmp_path / "previous.ckpt")
+    torch.save({"state_dict": Malicious(trace), "global_step": 1}, tmp_path / "previous.ckpt")
     said: list[str] = []
-    assert newest_readable(tmp_path, said.append) is None
+    assert newest_readable(tmp_path, said.append) == (None, 0)
     assert len(said) == 2
     assert not trace.exists()
 
@@ -237,6 +347,11 @@ def test_fine_tuning_takes_what_fits(data: Path, whole: Path, tmp_path: Path) ->
     assert all(torch.allclose(tuned[name], source[name], atol=1e-6) for name in source if name != stem)
     assert any("drawn anew: stem.weight" in text for text in said)
     assert any(text.startswith(f"loaded from {whole}: {len(source) - 1} of {len(source)}") for text in said)
+    (outcome.folder / "scores.csv").unlink()
+    assert run(data, tmp_path / "run", other, resume=True).finished  # the source is not needed any more
+    (outcome.folder / "scores.csv").unlink()
+    with pytest.raises(RunError, match="was begun with --init"):
+        run(data, tmp_path / "run", other, resume=True, init=str(tmp_path))
     for source, message in ((tmp_path / "nowhere", "there is no run in"), ("zoo:none", "the zoo has no model 'none'")):
         with pytest.raises(ValueError, match=message):
             run(data, tmp_path / "other", init=str(source))
@@ -325,10 +440,31 @@ def test_bfloat16_trains(data: Path, tmp_path: Path) -> None:
         run(data, tmp_path / "other", machine=replace(CPU, precision="8"))
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--device", "cuda"), "there is no cuda device here"),
+        (("--device", "toaster"), "choose auto, cpu, cuda or mps"),
+        (("--nodes", "2"), "--nodes is 2, but nothing started processes there"),
+        (("--precision", "16"), "precision 16 needs a GPU"),
+        (("--set", "training.deep_supervision_weights=[]"), "at least 1 item"),
+        (("--set", "training.learning_rate=.inf"), "finite number"),
+        (("--set", "model={name: nnunet, widths: 3}"), "model.widths"),
+    ],
+)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_what_cannot_be_done_is_said(data: Path, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+    command = ["train", "--preset", "isles22", "--data", str(data), "--out", str(tmp_path / "run"), *options]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
 def test_the_command_line(data: Path, tmp_path: Path) -> None:
     changes = [part for change in CHANGES for part in ("--set", change)]
     command = ["train", "--preset", "isles22", "--data", str(data), "--out", str(tmp_path / "run"), "--fold", "2"]
-    command += ["--workers", "0", "--device", "cpu", "--model", "local-factorizer", *changes]
+    command += ["--workers", "0", "--device", "cpu", "--accumulate", "2", "--model", "local-factorizer", *changes]
     result = runner.invoke(app, command)
     assert result.exit_code == 0, result.output
     assert [cell.strip() for cell in result.stdout.splitlines()[4].split("│")[1:3]] == ["lesion", "2"]
@@ -362,7 +498,7 @@ def test_cross_validation_runs_or_continues_all_folds_and_pools_them(data: Path,
     assert means.dice == pytest.approx(sum(row.value for row in rows if row.metric == "dice") / 6)
     (tmp_path / "run" / "fold2" / "scores.csv").unlink()
     with pytest.raises(RunError, match=r"the folds 2 of .* are not finished"):
-        pool_scores(tmp_path / "run", [0, 1, 2])
+        pool_scores(tmp_path / "run", [0, 1, 2], PRESET)
 
 
 @pytest.mark.parametrize(

@@ -85,11 +85,11 @@ def print_comparison(comparison: Comparison) -> None:
 
     marks = ("bold", "underline", "")
     table = Table(*header(comparison))
-    for row in body(comparison, lambda cell, place: f"[{marks[place]}]{cell}[/]" if marks[place] else cell):
-        table.add_row(*row)
+    for name, *cells in body(comparison, lambda cell, place: f"[{marks[place]}]{cell}[/]" if marks[place] else cell):
+        table.add_row(escape(name), *cells)
     print_table(table)
     columns, rows = tests_rows(comparison)
-    tests = Table(*columns, title=f"{comparison.reference} against the others: paired two-sided Wilcoxon")
+    tests = Table(*columns, title=f"{escape(comparison.reference)} against the others: paired two-sided Wilcoxon")
     for row in rows:
         tests.add_row(*map(escape, row))
     print_table(tests)
@@ -117,14 +117,19 @@ def qualitative(
     with user_errors():
         if output.exists():
             raise ValueError(f"{output} is there already; give another name")
+        if output.suffix != ".png":
+            raise ValueError(f"--output got {output}; give a name that ends in .png")
         from factorizer.config import load_preset
         from factorizer.files import write_atomically
         from factorizer.reports.examples import Gallery
         from factorizer.reports.qualitative import draw_examples
 
         settings = load_preset(preset).data
-        gallery = Gallery(data, dict(map(parse_folder, predictions)), settings)
-        chosen = gallery.choose(cases.split(",") if cases else None, rows, track)
+        folders = [parse_folder(text) for text in predictions]
+        if len(dict(folders)) < len(folders):
+            raise ValueError(f"the systems are named {', '.join(n for n, _ in folders)}; name each as NAME=FOLDER")
+        gallery = Gallery(data, dict(folders), settings)
+        chosen = gallery.choose([name.strip() for name in cases.split(",")] if cases else None, rows, track)
         examples = [gallery.read(case, channel or settings.channels[0]) for case in track(chosen, "reading cases")]
         write_atomically(output, draw_examples(examples, labels=settings.labels, regions=settings.regions))
         say_written(output)
@@ -133,4 +138,4 @@ def qualitative(
 def parse_folder(text: str) -> tuple[str, Path]:
     """NAME=FOLDER or FOLDER."""
     name, sign, folder = text.partition("=")
-    return (name, Path(folder)) if sign else (Path(text).name, Path(text))
+    return (name, Path(folder)) if sign and not Path(text).exists() else (Path(text).name, Path(text))

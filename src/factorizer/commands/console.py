@@ -71,7 +71,16 @@ def print_problem(problem: Problem) -> None:
 
 
 def print_json(value: Any) -> None:
-    typer.echo(jsonlib.dumps(value, indent=2))
+    typer.echo(jsonlib.dumps(without_nan(value), indent=2))
+
+
+def without_nan(value: Any) -> Any:
+    """JSON knows no NaN: null stands for it."""
+    if isinstance(value, dict):
+        return {key: without_nan(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_nan(item) for item in value]
+    return None if isinstance(value, float) and value != value else value
 
 
 def say(text: str) -> None:

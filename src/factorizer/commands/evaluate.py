@@ -42,7 +42,10 @@ def evaluate(
     """Score predictions against references: Dice, HD95, volumes and lesions, per case and region."""
     with user_errors():
         rule = parse_penalty(hd95_empty)
-        summary = output.with_name("summary.json")
+        if output.suffix != ".csv":
+            raise ValueError(f"--output got {output}; give a name that ends in .csv")
+        stem = output.stem.removeprefix("scores").strip("_- ")
+        summary = output.with_name(f"summary_{stem}.json" if stem else "summary.json")
         for file in (output, summary):
             if file.exists():
                 raise ValueError(f"{file} is there already; give another name or folder")

@@ -144,9 +144,12 @@ def parse_folds(text: str | None) -> Literal["all"] | list[int] | None:
     if text is None or text == "all":
         return text  # type: ignore[return-value]
     try:
-        return [int(part) for part in text.split(",")]
+        folds = [int(part) for part in text.split(",")]
+        if len(set(folds)) < len(folds):
+            raise ValueError
+        return folds
     except ValueError:
-        raise ValueError(f"--folds got {text!r}; give all, or numbers such as 0,2") from None
+        raise ValueError(f"--folds got {text!r}; give all, or different numbers such as 0,2") from None
 
 
 class Watcher:

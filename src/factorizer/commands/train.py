@@ -67,7 +67,7 @@ def train(
 ) -> None:
     """Train a model on all folds but one and score it on that one."""
     with user_errors():
-        settings = settle(preset, model, changes, device)
+        settings = settle(preset, model, changes)
         from factorizer.training.run import train_fold
         from factorizer.training.trainer import Machine, is_leader
 
@@ -107,7 +107,7 @@ def cross_validate(
 ) -> None:
     """Train and score every fold, or go on with it, then pool the scores in OUT/scores.csv."""
     with user_errors():
-        settings = settle(preset, model, changes, device)
+        settings = settle(preset, model, changes)
         from factorizer.training.run import cross_validate
         from factorizer.training.trainer import Machine
 
@@ -132,12 +132,10 @@ def default_folder(preset: str, settings: Preset) -> Path:
     return Path("runs") / f"{Path(preset).stem}-{settings.model.name}"
 
 
-def settle(preset: str, model: str | None, changes: list[str] | None, device: str) -> Preset:
+def settle(preset: str, model: str | None, changes: list[str] | None) -> Preset:
     """The preset with the changes asked for."""
     from factorizer.config import change_preset, load_preset, refuse_idle_options
 
-    if device not in ("auto", "cpu", "cuda", "mps"):
-        raise ValueError(f"--device got {device!r}; choose auto, cpu, cuda or mps")
     changed = change_preset(load_preset(preset), [*([f"model.name={model}"] if model else []), *(changes or [])])
     refuse_idle_options(changed, changes or [])
     return changed
@@ -179,6 +177,8 @@ def make_progress(batch_size: int) -> Callback:
         def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
             assert self.bar is not None
             metrics = trainer.callback_metrics
+            if "learning_rate" not in metrics:  # the first parts of an accumulated batch
+                return
             speed = self.bar.tasks[0].speed or 0.0
             state = f"loss {float(metrics['loss']):.4f}  rate {float(metrics['learning_rate']):.2e}  "
             state += f"{speed * batch_size:.2f} samples/s"

@@ -247,7 +247,7 @@ def read_picture(case: str, file: Path, *, as_label: bool) -> tuple[Array, Voxel
         raise DataError(Problem(case, str(file), "the file is missing", "add it, or remove the case")) from None
     except PermissionError:
         raise DataError(Problem(case, str(file), "the file cannot be read", "give yourself permission")) from None
-    except (UnidentifiedImageError, OSError, ValueError) as error:
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError) as error:
         raise DataError(Problem(case, str(file), f"it is no readable picture ({error})", "replace the file")) from None
     if as_label:
         array = np.any(array, axis=-1) if array.ndim == 3 else array

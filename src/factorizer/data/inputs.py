@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from factorizer.data.cases import Case, DataError, Problem, Source, drop_duplicates, select_channels
-from factorizer.data.layouts import IMAGES_2D, NIFTI, UnknownLayout, list_folder, read_cohort, strip_ending
+from factorizer.data.layouts import (
+    CHANNEL_NAMES,
+    IMAGES_2D,
+    NIFTI,
+    UnknownLayout,
+    list_folder,
+    read_cohort,
+    strip_ending,
+)
 
 NUMBERED = re.compile(r"(.+)_(\d{4})")
 
@@ -41,8 +49,22 @@ def read_files(files: Sequence[Path], channels: Sequence[str]) -> Case:
         message = f"there are {len(files)} files for {len(channels)} channels ({', '.join(channels)})"
         raise DataError(Problem("", str(files[0]), message, "give one file per channel in this order, or one with all"))
     name = strip_ending(files[0].name)
-    numbered = NUMBERED.fullmatch(name)
-    return make_case(numbered[1] if numbered and len(files) > 1 else name, files, channels)
+    if len(files) == 1:
+        return make_case(name, files, channels)
+    check_order(files, channels)
+    ending = re.fullmatch(r"(.+)[_-](\d{4}|[A-Za-z0-9]+)", name)
+    known = ending and (ending[2].isdigit() or ending[2].lower() in CHANNEL_NAMES)
+    return make_case(ending[1] if ending and known else name, files, channels)
+
+
+def check_order(files: Sequence[Path], channels: Sequence[str]) -> None:
+    """Files that are named after channels must come in the order of the channels."""
+    for file, channel in zip(files, channels, strict=True):
+        ending = re.split(r"[_-]", strip_ending(file.name))[-1].lower()
+        named = CHANNEL_NAMES.get(ending)
+        if named is not None and named != channel and named in channels:
+            message = f"it is named as {named}, but stands where {channel} belongs"
+            raise DataError(Problem("", str(file), message, f"give the files in the order {', '.join(channels)}"))
 
 
 def make_case(name: str, files: Sequence[Path], channels: Sequence[str]) -> Case:
@@ -78,6 +100,8 @@ def read_entry(entry: Mapping[str, Any], folder: Path, channels: Sequence[str]) 
     absent = [field for field in ("case", *wanted) if not entry.get(field)]
     if absent:
         raise KeyError(absent[0])
+    if re.search(r"[/\\\\]|^\\.{0,2}$", str(entry["case"])):
+        raise KeyError("name that can be a file's: leave out slashes")
     return make_case(str(entry["case"]), [folder / str(entry[field]) for field in wanted], channels)
 
 
@@ -86,25 +110,30 @@ def read_folder(folder: Path, channels: Sequence[str]) -> tuple[list[Case], list
     try:
         cohort = read_cohort(folder)
     except UnknownLayout as unknown:
-        single = one_of_parent(folder, channels)
-        found = ([single], []) if single else read_images(list_folder(folder), channels)
+        found = one_of_parent(folder, channels) or read_images(list_folder(folder), channels)
         if not found[0] and not found[1]:
             raise unknown from None
         return found
+    if not cohort.cases and cohort.problems:
+        return [], list(cohort.problems)
     named = select_channels(cohort, channels)
     cases = [rename_channels(case, named, channels) for case in cohort.cases]
     labels_only = {problem for problem in cohort.problems if problem.case in {case.name for case in cases}}
     return cases, [problem for problem in cohort.problems if problem not in labels_only]
 
 
-def one_of_parent(folder: Path, channels: Sequence[str]) -> Case | None:
+def one_of_parent(folder: Path, channels: Sequence[str]) -> tuple[list[Case], list[Problem]] | None:
     """The case that a folder is in the data set around it: BraTS2021_00000, sub-strokecase0001."""
+    name = folder.absolute().name
     try:
         cohort = read_cohort(folder.absolute().parent)
-        case = next((case for case in cohort.cases if case.name == folder.absolute().name), None)
-        return case and rename_channels(case, select_channels(cohort, channels), channels)
+        case = next((case for case in cohort.cases if case.name == name), None)
+        if case is not None:
+            return [rename_channels(case, select_channels(cohort, channels), channels)], []
     except DataError:
         return None
+    problems = [problem for problem in cohort.problems if problem.case == name]
+    return ([], problems) if problems else None
 
 
 def rename_channels(case: Case, named: Sequence[str], channels: Sequence[str]) -> Case:
@@ -119,13 +148,17 @@ def read_images(files: Iterable[Path], channels: Sequence[str]) -> tuple[list[Ca
     """A file per case, or files CASE_0000, CASE_0001, ... with a channel each."""
     images = [file for file in files if file.name.lower().endswith((*NIFTI, *IMAGES_2D))]
     stems = {file: NUMBERED.fullmatch(strip_ending(file.name)) for file in images}
-    if not images or not all(stems.values()):
-        return [make_case(strip_ending(file.name), [file], channels) for file in images], []
+    numbers = [int(match[2]) for match in stems.values() if match]
+    numbered_files = 0 in numbers and max(numbers) < 10  # else they are parts of names
     groups: dict[str, dict[int, Path]] = {}
+    singles: list[Path] = []
     for file, match in stems.items():
-        assert match is not None
-        groups.setdefault(match[1], {})[int(match[2])] = file
-    cases, problems = [], []
+        if match and numbered_files:
+            groups.setdefault(match[1], {})[int(match[2])] = file
+        else:
+            singles.append(file)
+    cases = [make_case(strip_ending(file.name), [file], channels) for file in singles]
+    problems: list[Problem] = []
     for name, numbered in groups.items():
         if sorted(numbered) == list(range(len(channels))):
             cases.append(make_case(name, [numbered[i] for i in range(len(channels))], channels))
@@ -134,4 +167,5 @@ def read_images(files: Iterable[Path], channels: Sequence[str]) -> tuple[list[Ca
             message = f"{name} has the files {listed}, but the model takes {len(channels)} channels"
             remedy = f"number them 0000 to {len(channels) - 1:04d}: {', '.join(channels)}"
             problems.append(Problem(name, str(next(iter(numbered.values()))), message, remedy))
-    return cases, problems
+    kept, duplicates = drop_duplicates(cases)
+    return kept, [*problems, *duplicates]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
@@ -10,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from factorizer.evaluation.scores import Score, is_undefined, read_scores
-from factorizer.evaluation.statistics import Difference, bootstrap_mean, compare_pairs, holm
+from factorizer.evaluation.scores import Score, is_undefined, mean_of, read_scores
+from factorizer.evaluation.statistics import Difference, bootstrap_mean, compare_pairs, holm, signed_rank
 
 AVERAGE = "Avg."
 HIGHER_IS_BETTER = {"dice": True, "hd95_mm": False}
@@ -41,7 +42,7 @@ class Comparison:
     cases: Sequence[str]
     values: Mapping[tuple[str, str, str], NDArray[np.float64]]  # metric, region, system
     undefined: Mapping[str, int]  # system -> HD95 of how many cases and regions
-    left_out: Mapping[str, Sequence[str]]  # system -> cases that not all have
+    left_out: Mapping[str, Sequence[str]]  # system -> its cases, regions and metrics that not all have
     tests: Sequence[PairedTest] = field(default_factory=tuple)
 
     @property
@@ -49,8 +50,9 @@ class Comparison:
         return [entry.name for entry in self.entries]
 
     def mean(self, metric: str, region: str, name: str) -> float:
-        """In the units of the table."""
-        return FACTOR[metric] * float(self.values[metric, region, name].mean())
+        """In the units of the table, over the cases where it is a number."""
+        values = self.values[metric, region, name]
+        return FACTOR[metric] * mean_of(values[np.isfinite(values)].tolist())
 
     def interval(self, metric: str, region: str, name: str) -> tuple[float, float]:
         low, high = bootstrap_mean(self.values[metric, region, name])
@@ -70,7 +72,7 @@ class PairedTest:
 
 def read_entry(source: str) -> tuple[str, Path, Path | None]:
     """NAME=PATH or PATH, a scores.csv or a run -> the system's name, its scores, its configuration if it has one."""
-    name, sign, path = source.partition("=")
+    name, sign, path = ("", "", "") if Path(source).exists() else source.partition("=")
     place = Path(path if sign else source)
     if place.is_file():
         folder, scores = place.parent, place
@@ -84,7 +86,7 @@ def read_entry(source: str) -> tuple[str, Path, Path | None]:
     configs = [folder / "config.yaml", *sorted(folder.glob("fold*/config.yaml"))]
     config = next((file for file in configs if file.is_file()), None)
     default = place.stem if place.is_file() and place.stem != "scores" else folder.absolute().name
-    if default.startswith("fold"):
+    if re.fullmatch(r"fold\d+", default):
         default = folder.absolute().parent.name
     return (name if sign else default), scores, config
 
@@ -114,9 +116,16 @@ def compare_entries(entries: Sequence[Entry], *, reference: str | None = None) -
             rows = np.array([[table[metric, region, case] for case in cases] for region in regions])
             values |= {(metric, region, name): row for region, row in zip(regions, rows, strict=True)}
             values[metric, AVERAGE, name] = rows.mean(0)
+    left_out = {
+        e.name: [
+            *sorted({s.case for s in e.scores} - set(cases)),
+            *sorted({s.region for s in e.scores} - set(regions)),
+            *[m for m in HIGHER_IS_BETTER if m not in metrics and any(s.metric == m for s in e.scores)],
+        ]
+        for e in entries
+    }
     if len(regions) > 1:
         regions = [*regions, AVERAGE]
-    left_out = {e.name: sorted({s.case for s in e.scores} - set(cases)) for e in entries}
     comparison = Comparison(
         entries, reference, metrics, regions, cases, values, count_undefined(entries, regions, cases), left_out
     )
@@ -156,11 +165,13 @@ def rank(comparison: Comparison, metric: str = "dice") -> list[tuple[int, str, f
     region, names = comparison.regions[-1], comparison.names
     sign = 1 if HIGHER_IS_BETTER[metric] else -1
     pairs = list(combinations(names, 2))
-    found = [compare_pairs(*(comparison.values[metric, region, name] for name in pair)) for pair in pairs]
+    values = [[comparison.values[metric, region, name] for name in pair] for pair in pairs]
+    found = [signed_rank(*pair) for pair in values]
     better = dict.fromkeys(names, 0)
-    for pair, difference, p in zip(pairs, found, holm([d.p for d in found]), strict=True):
-        if p < SIGNIFICANT and difference.mean:
-            better[pair[1] if sign * difference.mean > 0 else pair[0]] += 1
+    for pair, (ours, theirs), (_, effect), p in zip(pairs, values, found, holm([p for p, _ in found]), strict=True):
+        mean = np.nanmean(ours - theirs)
+        if p < SIGNIFICANT and mean * effect > 0:  # where mean and ranks disagree, none is called better
+            better[pair[1] if sign * effect > 0 else pair[0]] += 1
     means = {name: comparison.mean(metric, region, name) for name in names}
     order = sorted(names, key=lambda name: (better[name], -sign * means[name]))
     return [(better[name] + 1, name, means[name]) for name in order]

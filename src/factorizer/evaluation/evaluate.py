@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from factorizer.config import Data
-from factorizer.data.cases import Case, DataError, Problem, select_label_values
+from factorizer.data.cases import Case, DataError, Problem, Source, drop_duplicates, select_label_values
 from factorizer.data.images import VoxelGrid, canonical_grid, read_file, read_label
 from factorizer.data.layouts import IMAGES_2D, NIFTI, UnknownLayout, list_folder, read_cohort, strip_ending
 from factorizer.data.regions import labels_to_regions
@@ -96,7 +96,12 @@ def list_labels(folder: Path) -> list[Case]:
     labels = [file for file in files if not strip_ending(file.name).endswith(PROBABILITIES)]
     if not labels:
         raise DataError(Problem("", str(folder), "it holds no label file", "give a folder of .nii.gz or .png files"))
-    return [Case(strip_ending(file.name), {}, file) for file in labels]
+    cases, duplicates = drop_duplicates(
+        [Case(strip_ending(file.name), {"label": Source(file)}, file) for file in labels]
+    )
+    if duplicates:
+        raise DataError(*duplicates)
+    return cases
 
 
 def list_references(folder: Path, data: Data) -> tuple[dict[str, Case], dict[int, int]]:
@@ -105,6 +110,11 @@ def list_references(folder: Path, data: Data) -> tuple[dict[str, Case], dict[int
         cohort = read_cohort(folder)
     except UnknownLayout:
         return {case.name: case for case in list_labels(folder)}, read_values(data)
+    if not any(case.label is not None for case in cohort.cases):
+        if cohort.layout == "pairs":  # masks without their images
+            masks = [Case(problem.case, {}, Path(problem.file)) for problem in cohort.problems]
+            return {case.name: case for case in masks}, dict(cohort.label_values)
+        raise DataError(*(cohort.problems or [Problem("", str(folder), "no case has a label", "give the labels")]))
     values = select_label_values(cohort, data.labels)
     return {case.name: case for case in cohort.cases if case.label is not None}, values
 

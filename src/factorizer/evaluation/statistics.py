@@ -44,9 +44,14 @@ def compare_pairs(ours: Values, theirs: Values, *, seed: int = 0) -> Difference:
     if not len(difference):
         return Difference(nan, nan, nan, p=1.0, effect=0.0, cases=0)
     low, high = bootstrap_mean(difference, seed=seed)
-    return Difference(
-        float(difference.mean()), low, high, wilcoxon_p(difference), rank_biserial(difference), len(difference)
-    )
+    return Difference(float(difference.mean()), low, high, *signed_rank(ours, theirs), len(difference))
+
+
+def signed_rank(ours: Values, theirs: Values) -> tuple[float, float]:
+    """p and effect alone, of the cases where both are numbers."""
+    difference = np.asarray(ours, float) - np.asarray(theirs, float)
+    difference = difference[np.isfinite(difference)]
+    return wilcoxon_p(difference), rank_biserial(difference)
 
 
 def wilcoxon_p(difference: NDArray[Any]) -> float:
@@ -70,7 +75,7 @@ def bootstrap_mean(values: Values, *, seed: int = 0) -> tuple[float, float]:
     if not len(x):
         return nan, nan
     generator = np.random.default_rng(seed)
-    means = np.array([x[generator.integers(len(x), size=len(x))].mean() for _ in range(RESAMPLES)])
+    means = x[generator.integers(len(x), size=(RESAMPLES, len(x)))].mean(1)
     low, high = np.quantile(means, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return float(low), float(high)
 

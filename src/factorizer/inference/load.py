@@ -7,7 +7,6 @@ either executes nothing that is in the file.
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -77,7 +76,7 @@ def find_models(source: str | Path, folds: Literal["all"] | Sequence[int] | None
     listed = ", ".join(map(str, sorted(there)))
     if folds is None:
         if len(there) > 1:
-            raise ModelError(f"{run} has the folds {listed}; give one as {run}/foldK, or take --folds all")
+            raise ModelError(f"{run} has the folds {listed}; give one as {run}/foldK (predict also takes --folds all)")
         return list(there.values())
     wanted = sorted(there) if folds == "all" else folds
     missing = [fold for fold in wanted if fold not in there]
@@ -109,8 +108,8 @@ def read_weights(folder: Path) -> Weights:
         raise ModelError(f"{folder} has no checkpoints/last.ckpt; train it first")
     try:
         state = torch.load(checkpoint, map_location="cpu", weights_only=True)["state_dict"]
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, TypeError, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:  # bytes of any kind raise errors of any kind
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ModelError(f"{checkpoint} cannot be read ({reason}); train with --resume, or copy it again") from None
     return {name.removeprefix(PREFIX): value for name, value in state.items()}
 

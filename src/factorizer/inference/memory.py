@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import resource
+import os
 from collections.abc import Sequence
-from math import prod
+from math import inf, prod
 from pathlib import Path
 
 import nibabel
 import numpy as np
-from nibabel.filebasedimages import ImageFileError
 
 from factorizer.config import Preset
 from factorizer.data.cases import Case, DataError, Problem
@@ -33,13 +32,15 @@ def check_memory(preset: Preset, case: Case, *, batch_size: int, keep_probabilit
 
 
 def estimate_bytes(preset: Preset, case: Case, *, batch_size: int, keep_probabilities: bool) -> float:
-    shape, spacing, itemsize = read_header(case)
     data = preset.data
+    shape, spacing, itemsize = read_header(case)
+    if len(shape) != len(data.patch_size):
+        return BASE  # refused when it is read
     voxels, channels, regions = prod(shape), preset.in_channels, preset.out_channels
     resampled = prod(resampled_shape(shape, spacing, data.spacing_mm))
     reading = voxels * (channels * (4 + 4) + itemsize) + resampled * channels * 4
     normalizing = resampled * (channels * (4 + 4) + 4 + 4 + 1)
-    slab = regions * 4 * data.patch_size[0] * (resampled + voxels) / min(shape)
+    slab = regions * 4 * min(1.0, 2 * data.patch_size[0] / min(shape)) * (resampled + voxels)
     network = batch_size * MAPS * 4 * prod(data.patch_size) * preset.model.widths[0]
     predicting = resampled * channels * 4 + 2 * voxels + 3 * slab + network
     kept = 2 * regions * 4 * voxels if keep_probabilities else 0
@@ -55,23 +56,29 @@ def read_header(case: Case) -> tuple[tuple[int, ...], Sequence[float], int]:
         try:
             with Image.open(source.file) as picture:
                 return picture.size[::-1], (1.0, 1.0), source.count
-        except OSError:
-            return (1, 1), (1.0, 1.0), 1  # reported when it is read
+        except Exception:
+            return (), (), 1  # reported when it is read
     try:
         image = nibabel.load(source.file)
-    except (OSError, ImageFileError):
-        return (1, 1, 1), (1.0, 1.0, 1.0), 1  # reported when it is read
-    spacing = tuple(float(n) for n in np.linalg.norm(image.affine[:3, :3], axis=0))
-    itemsize = image.get_data_dtype().itemsize * (image.shape[3] if len(image.shape) > 3 else 1)
-    return tuple(image.shape[:3]), spacing, itemsize
+        shape = tuple(image.shape[:3])
+        spacing = tuple(float(n) for n in np.linalg.norm(image.affine[:3, :3], axis=0))
+        scaled = image.dataobj.slope != 1 or image.dataobj.inter != 0  # becomes float64
+        itemsize = 8 if scaled else image.get_data_dtype().itemsize
+    except Exception:
+        return (), (), 1  # reported when it is read
+    return shape, spacing, itemsize * len({source.file for source in case.channels.values()}) * source.count
 
 
 def available_bytes() -> float:
-    """Memory that this process can get beyond what it has: of the machine, or of its container."""
-    held = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    """Memory that this process can have: of the machine, or of its container; infinite where that is not known."""
+    if not Path("/proc/meminfo").exists():
+        return inf
+    held = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     lines = Path("/proc/meminfo").read_text().splitlines()
     free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     if limit.exists() and used.exists() and limit.read_text().strip() != "max":
-        free = min(free, int(limit.read_text()) - int(used.read_text()))
+        cache = Path("/sys/fs/cgroup/memory.stat").read_text().split()
+        reclaimable = int(cache[cache.index("inactive_file") + 1])
+        free = min(free, int(limit.read_text()) - int(used.read_text()) + reclaimable)
     return float(free + held)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from factorizer.data.cases import Case, DataError, Problem
-from factorizer.data.outputs import prediction_file, probabilities_file, write_labels, write_probabilities
+from factorizer.data.images import is_picture
+from factorizer.data.outputs import first_file, prediction_file, probabilities_file, write_labels, write_probabilities
 from factorizer.inference.memory import check_memory
 from factorizer.inference.postprocess import Cleaning, clean_labels
 from factorizer.inference.predictor import Predictor
@@ -42,18 +43,22 @@ def predict_cases(
     check_outputs(cases, out, skip_existing=skip_existing)
     for case in cases:
         file, started = prediction_file(out, case), time.monotonic()
-        if file.exists():
+        if is_done(out, case, save_probabilities):
             yield Prediction(case.name, file, skipped=True)
             continue
         try:
             predict_case(predictor, case, out, save_probabilities=save_probabilities, rules=rules or {}, watch=watch)
         except DataError as error:
             yield Prediction(case.name, problems=error.problems)
-        except (MemoryError, RuntimeError) as error:
+        except (MemoryError, RuntimeError, ValueError) as error:
             remedy = "look at this image; the others go on"
             yield Prediction(case.name, problems=(Problem(case.name, "", f"it failed: {error}", remedy),))
         else:
             yield Prediction(case.name, file, time.monotonic() - started)
+
+
+def is_done(out: Path, case: Case, save_probabilities: bool) -> bool:
+    return prediction_file(out, case).exists() and (not save_probabilities or probabilities_file(out, case).exists())
 
 
 def check_outputs(cases: Sequence[Case], out: Path, *, skip_existing: bool) -> None:
@@ -81,6 +86,10 @@ def predict_case(
     watch: Watch,
 ) -> None:
     preset = predictor.preset
+    flat = is_picture(first_file(case))
+    if flat != (len(preset.data.patch_size) == 2):
+        message = f"it is {'2D' if flat else '3D'}, and the model is for {'3D' if flat else '2D'} images"
+        raise DataError(Problem(case.name, str(first_file(case)), message, "choose another model"))
     check_memory(preset, case, batch_size=predictor.batch_size, keep_probabilities=save_probabilities)
     prepared = predictor.prepare(case, preset.data.channels)
     advance = watch(case, predictor.windows(prepared))

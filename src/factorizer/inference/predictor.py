@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from factorizer.config import Preset
 from factorizer.data.cases import Case
-from factorizer.data.images import Volume, VoxelGrid, canonical_grid, restore_orientation, turn_to_canonical
+from factorizer.data.images import Volume, VoxelGrid, canonical_grid, is_regular, restore_orientation, turn_to_canonical
 from factorizer.data.preprocess import Prepared, prepare_case, prepare_volume
 from factorizer.data.regions import regions_to_labels
 from factorizer.inference.restore import restore_slabs
@@ -60,15 +60,23 @@ class Predictor:
         Say how large voxels are by `spacing_mm`, or how they lie in the patient by `affine`; 1 mm without.
         """
         dims = len(self.preset.data.patch_size)
+        image = np.asarray(image)
         if image.ndim != dims + 1 or len(image) != self.preset.in_channels:
             channels = ", ".join(self.preset.data.channels)
             raise ValueError(
                 f"the image has the shape {image.shape}; this model takes {dims}D images of "
                 f"{self.preset.in_channels} channels ({channels}), channels first"
             )
+        if not np.isfinite(image).all():
+            raise ValueError("some voxels of the image are NaN or infinite; mend the image")
         if affine is None:
-            affine = np.diag([*(spacing_mm or (1.0,) * dims), 1.0])
+            spacing = (1.0,) * dims if spacing_mm is None else tuple(float(s) for s in spacing_mm)
+            if len(spacing) != dims:
+                raise ValueError(f"spacing_mm is {spacing}; give {dims} numbers")
+            affine = np.diag([*spacing, 1.0])
         grid = VoxelGrid(tuple(image.shape[1:]), np.asarray(affine, np.float64))
+        if grid.affine.shape != (dims + 1, dims + 1) or (dims == 3 and not is_regular(grid.affine)):
+            raise ValueError(f"the affine is {grid.affine.tolist()}; give a regular {dims + 1} x {dims + 1} matrix")
         data = self.preset.data
         prepared = prepare_volume(
             Volume(turn_to_canonical(image.astype(np.float32), grid), grid),

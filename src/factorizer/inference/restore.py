@@ -55,7 +55,7 @@ def resample_slabs(slabs: Iterable[Tensor], rows: int, shape: tuple[int, ...]) -
             yield torch.lerp(kept[:, low[now] - begin], kept[:, high[now] - begin], weight)
             written = ready
         if written < shape[0]:
-            drop = int(low[written]) - begin
+            drop = min(int(low[written]) - begin, kept.shape[1])
             kept, begin = kept[:, drop:], begin + drop
 
 

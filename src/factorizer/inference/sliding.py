@@ -59,7 +59,33 @@ def predict_slabs(
     device: torch.device | str,
     advance: Callable[[], object],
 ) -> Iterator[Tensor]:
-    """Image (C, *spatial) -> probabilities (regions, rows, *rest), consecutive rows of the first axis.
+    """Image (C, *spatial) -> probabilities (regions, rows, *rest), consecutive rows of the first axis."""
+    slabs = average_slabs(
+        network,
+        image,
+        window=window,
+        overlap=overlap,
+        blending=blending,
+        batch_size=batch_size,
+        device=device,
+        advance=advance,
+    )
+    for slab in slabs:
+        yield slab.sigmoid()
+
+
+def average_slabs(
+    network: Network,
+    image: Tensor,
+    *,
+    window: Sequence[int],
+    overlap: float,
+    blending: Blending,
+    batch_size: int,
+    device: torch.device | str,
+    advance: Callable[[], object],
+) -> Iterator[Tensor]:
+    """Image (C, *spatial) -> the network's outputs, averaged over windows, as consecutive rows (outputs, rows, *rest).
 
     An image smaller than the window is padded as in training. `device` is the network's; `advance` is called after
     each window.
@@ -90,7 +116,7 @@ def predict_slabs(
         done = following - layer
         first, last = (max(0, min(n - layer, done)) for n in (inside[0].start, inside[0].stop))
         if last > first:
-            finished = (total[:, first:last] / weights[first:last]).sigmoid()
+            finished = total[:, first:last] / weights[first:last]
             yield finished[(slice(None), slice(None), *inside[1:])]
         total, weights = shift(total, done, dim=1), shift(weights, done, dim=0)
 

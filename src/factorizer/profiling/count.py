@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -100,6 +101,11 @@ def count_cost(model: nn.Module, image_shape: Sequence[int]) -> Cost:
         macs=macs + sum(m for m, _ in textbook) - sum(m for m, _ in executed),
         norm_ops=norms + sum(n for _, n in textbook) - sum(n for _, n in executed),
     )
+
+
+def count_flops(network: nn.Module, image_shape: Sequence[int]) -> float:
+    """FLOPs of a network that is on some device, as it is set now, for an image (C, *spatial)."""
+    return count_cost(deepcopy(network).to("meta"), image_shape).flops
 
 
 def split_counts(counts: dict[Any, int]) -> tuple[int, int]:

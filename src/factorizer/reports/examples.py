@@ -55,7 +55,8 @@ class Gallery:
         named = dict(zip(wanted, select_channels(self.cohort, wanted), strict=True))
         if channel not in named:
             raise ValueError(f"there is no channel {channel!r}; choose one of {', '.join(named)}")
-        image = read_image(self.cohort.case(case), [named[channel]]).array[0]
+        volume = read_image(self.cohort.case(case), [named[channel]])
         pairs = self.pairs(case)
         reference = next(iter(pairs.values())).reference
-        return Example(case, image, reference, {name: pair.prediction for name, pair in pairs.items()})
+        predictions = {name: pair.prediction for name, pair in pairs.items()}
+        return Example(case, volume.array[0], reference, predictions, volume.spacing_mm)

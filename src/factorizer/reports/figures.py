@@ -5,8 +5,9 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
+import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter
 
 from factorizer.evaluation.compare import FACTOR, HIGHER_IS_BETTER, TITLES, Comparison
 from factorizer.evaluation.statistics import stars
@@ -23,7 +24,8 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
     marks = {(test.region, test.other): stars(test.corrected) for test in comparison.tests if test.metric == metric}
     highest = 0.0
     for index, name in enumerate(names):
-        values = [factor * comparison.values[metric, region, name] for region in regions]
+        every = [factor * comparison.values[metric, region, name] for region in regions]
+        values = [own[np.isfinite(own)] for own in every]
         boxes = panel.boxplot(
             values,
             positions=[step * place + index for place in range(len(regions))],
@@ -38,6 +40,8 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
             box.set_facecolor(COLORS[index % len(COLORS)])
         panel.plot([], [], "s", color=COLORS[index % len(COLORS)], label=name)
         for place, (region, own) in enumerate(zip(regions, values, strict=True)):
+            if not len(own):
+                continue
             highest = max(highest, float(own.max()))
             mark = marks.get((region, name), "")
             panel.annotate(
@@ -45,7 +49,13 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
             )
     panel.set_xticks([step * place + (len(names) - 1) / 2 for place in range(len(regions))], regions)
     panel.set_ylabel(TITLES[metric] + (" ↑" if HIGHER_IS_BETTER[metric] else " ↓"))
-    panel.set_ylim(top=panel.get_ylim()[0] + 1.06 * (highest - panel.get_ylim()[0]))
+    if metric == "hd95_mm":  # penalties are far above everything else
+        panel.set_yscale("symlog", linthresh=10)
+        panel.yaxis.set_major_locator(FixedLocator([0, 2, 5, 10, 20, 50, 100, 200, 500]))
+        panel.yaxis.set_major_formatter("{x:g}")
+        panel.set_ylim(0, 1.3 * highest)
+    else:
+        panel.set_ylim(top=panel.get_ylim()[0] + 1.06 * (highest - panel.get_ylim()[0]))
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(axis="y", alpha=0.3)
     panel.set_axisbelow(True)
@@ -70,16 +80,18 @@ def draw_costs(comparison: Comparison) -> bytes | None:
         for panel, cost in zip(panels, (entry.parameters, entry.gflops), strict=True):
             assert cost is not None, "known"
             style: dict[str, Any] = {"fmt": "o", "color": COLORS[index % len(COLORS)], "capsize": 3}
+            style["label"] = entry.name if panel is panels[0] else None
             panel.errorbar(cost, mean, yerr=[[mean - low], [high - mean]], **style)
-            panel.annotate(entry.name, (cost, high), xytext=(0, 4), textcoords="offset points", ha="center", size=8)
     for panel, title in zip(panels, ("parameters (millions)", "GFLOPs of one patch"), strict=True):
         panel.set_xscale("log")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         panel.xaxis.set_major_formatter("{x:g}")
         panel.xaxis.set_minor_formatter(NullFormatter())
         panel.margins(x=0.25, y=0.12)
         panel.set_xlabel(title)
         panel.grid(alpha=0.3)
         panel.spines[["top", "right"]].set_visible(False)
+    figure.legend(loc="outside upper center", ncols=min(5, len(known)), frameon=False, fontsize=8)
     panels[0].set_ylabel(f"mean {TITLES['dice']}, 95 % interval")
     return png(figure)
 

@@ -29,6 +29,7 @@ class Example:
     image: Array
     reference: Array
     predictions: Mapping[str, Array]
+    spacing_mm: Sequence[float] = (1.0, 1.0, 1.0)
 
 
 def draw_examples(
@@ -36,7 +37,7 @@ def draw_examples(
 ) -> bytes:
     """The axial slice where the reference is largest, with the mean Dice of the whole case in the corner."""
     systems = list(examples[0].predictions)
-    columns = ["image", "ground truth", *systems]
+    columns = ["ground truth", *systems, "image"]
     figure = Figure(figsize=(2.1 * len(columns), 2.2 * len(examples) + 0.5), layout="constrained", facecolor="black")
     panels = figure.subplots(len(examples), len(columns), squeeze=False)
     colors = label_colors(labels)
@@ -46,15 +47,16 @@ def draw_examples(
         inside = example.image[example.image != 0]
         low, high = np.percentile(inside, (1, 99.5)) if inside.size else (0.0, 1.0)
         grey = np.clip((image[0] - min(low, 0)) / max(high - min(low, 0), 1e-8), 0, 1)
-        for panel, label_map in zip(row, [None, *maps], strict=True):
+        aspect = example.spacing_mm[1] / example.spacing_mm[0] if len(example.spacing_mm) == 3 else 1.0
+        for panel, label_map in zip(row, [*maps, None], strict=True):
             picture = np.repeat(grey[..., None], 3, axis=-1)
             if label_map is not None:
                 shown, _ = pick_slice(label_map[None], example.reference)
                 picture = paint(picture, shown[0], labels, colors)
-            panel.imshow(picture, interpolation="nearest")
+            panel.imshow(picture, interpolation="nearest", aspect=aspect)
             panel.set_axis_off()
         row[0].text(0.02, 0.02, example.case, color="white", size=7, transform=row[0].transAxes)
-        for panel, name in zip(row[2:], systems, strict=True):
+        for panel, name in zip(row[1:], systems, strict=False):
             score = 100 * mean_dice(example.predictions[name], example.reference, labels, regions)
             style = {"color": "white", "size": 9, "weight": "bold", "transform": panel.transAxes}
             panel.text(0.02, 0.03, f"{score:.1f}", **style)

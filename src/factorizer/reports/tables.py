@@ -6,7 +6,10 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from factorizer.evaluation.compare import HIGHER_IS_BETTER, TITLES, Comparison, rank
+from factorizer.evaluation.scores import describe_conventions
 from factorizer.evaluation.statistics import LEVEL, RESAMPLES, stars
 from factorizer.reports.figures import draw_boxes, draw_costs
 
@@ -37,9 +40,9 @@ def body(comparison: Comparison, mark: Mark) -> list[list[str]]:
     for metric in comparison.metrics:
         for region in comparison.regions:
             cells = [f"{comparison.mean(metric, region, name):.2f}" for name in comparison.names]
-            order = sorted(set(map(float, cells)), reverse=HIGHER_IS_BETTER[metric])
+            numbers = sorted({float(c) for c in cells if c != "nan"}, reverse=HIGHER_IS_BETTER[metric])
             for row, cell in zip(rows, cells, strict=True):
-                row.append(mark(cell, min(order.index(float(cell)), 2)))
+                row.append(mark(cell, min(numbers.index(float(cell)), 2) if cell != "nan" else 2))
     return rows
 
 
@@ -146,6 +149,7 @@ def report(comparison: Comparison, figures: Sequence[str]) -> str:
             [[str(place), name, f"{mean:.2f}"] for place, name, mean in rank(comparison)],
         ),
         "Systems share a place unless one is significantly better than the other (all pairs, Holm-corrected).\n",
+        describe_conventions("diagonal").replace("the diagonal of the image", "a penalty") + "\n",
         "## What the numbers leave out\n",
         *[f"- {line}\n" for line in notes(comparison)],
     ]
@@ -167,8 +171,15 @@ def notes(comparison: Comparison) -> list[str]:
     lines = []
     for name, count in comparison.undefined.items():
         if count:
-            lines.append(f"{name}: HD95 is undefined in {count} (one mask empty) and counts with the penalty")
+            how = "is left out" if has_nan(comparison, name) else "counts with the penalty"
+            lines.append(f"{name}: HD95 is undefined in {count} (one mask empty) and {how}")
     for name, cases in comparison.left_out.items():
         if cases:
-            lines.append(f"{name} also has {len(cases)} cases that others lack: {', '.join(cases)}")
-    return lines or ["nothing: all systems have the same cases, and every HD95 is defined"]
+            what = ", ".join(cases)
+            lines.append(f"{name}: left out, because not every system has all regions and metrics of it: {what}")
+    return lines or ["nothing: all systems have the same cases, regions and metrics, and every HD95 is defined"]
+
+
+def has_nan(comparison: Comparison, name: str) -> bool:
+    region = comparison.regions[-1]
+    return "hd95_mm" in comparison.metrics and bool(np.isnan(comparison.values["hd95_mm", region, name]).any())

@@ -8,7 +8,6 @@ itself; scores are the last's.
 from __future__ import annotations
 
 import os
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,13 @@ class Checkpoints(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best_dice = state_dict["best_dice"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Know the best of before: it may have been found after the checkpoint that the run goes on from."""
+        self.saved_step = trainer.global_step
+        best = read_checkpoint(self.folder / "best.ckpt")
+        if best is not None and 0 < best["global_step"] <= trainer.global_step:
+            self.best_dice = max(self.best_dice, best["callbacks"][self.state_key]["best_dice"])
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         if trainer.global_step % self.every == 0:
@@ -63,6 +69,7 @@ class Checkpoints(Callback):
                 if name == "last.ckpt" and place.exists():
                     os.replace(place, self.folder / "previous.ckpt")
                 os.replace(new, place)
+            trainer.strategy.barrier()  # whoever goes on finds the file in its place
         except OSError as error:
             new.unlink(missing_ok=True)
             kept = "the one before is kept" if (self.folder / "last.ckpt").exists() else "there is none before it"
@@ -74,19 +81,23 @@ class Checkpoints(Callback):
             self.saving_best = False
 
 
-def newest_readable(folder: Path, warn: Callable[[str], object]) -> Path | None:
-    """The checkpoint to go on from; one that is cut short is passed over with a warning.
-
-    Nothing in a file is executed: only tensors and plain values are loaded.
-    """
+def newest_readable(folder: Path, warn: Callable[[str], object]) -> tuple[Path | None, int]:
+    """The checkpoint to go on from and its step; one that is cut short is passed over with a warning."""
     for name in ("last.ckpt", "previous.ckpt"):
         file = folder / name
-        if not file.exists():
-            continue
-        try:
-            torch.load(file, map_location="cpu", weights_only=True)
-        except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError) as error:
-            warn(f"{file} cannot be read ({str(error).splitlines()[0]}); trying the one before")
-        else:
-            return file
-    return None
+        if file.exists():
+            checkpoint = read_checkpoint(file)
+            if checkpoint is not None:
+                return file, checkpoint["global_step"]
+            warn(f"{file} cannot be read; trying the one before")
+    return None, 0
+
+
+def read_checkpoint(file: Path) -> dict[str, Any] | None:
+    """What is in a file, or None where it cannot be read. Nothing in it is executed: only tensors and plain values are
+    loaded."""
+    try:
+        checkpoint = torch.load(file, map_location="cpu", weights_only=True)
+        return checkpoint if isinstance(checkpoint, dict) and "global_step" in checkpoint else None
+    except Exception:  # bytes of any kind raise errors of any kind
+        return None

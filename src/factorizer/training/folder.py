@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from difflib import unified_diff
 from importlib.metadata import version
@@ -64,6 +64,30 @@ def check_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
         raise RunError(f"{folder} is a run already; go on with --resume, or give another --out")
 
 
+def check_siblings(folder: Path, preset: Preset) -> None:
+    """The folds of a run have one configuration, but for the length where one is extended before the others."""
+    for file in sorted(folder.parent.glob("fold*/config.yaml")):
+        same_length = change_preset(preset, [f"training.max_steps={steps_before(file.parent)}"])
+        if file.parent != folder and file.read_text() != to_yaml(same_length):
+            raise RunError(f"{file.parent} is a fold with another configuration; give another --out")
+
+
+def check_cases(folder: Path, entries: Mapping[str, Path]) -> None:
+    """The cases of a run, by content, are those it began with; they are written down when it begins."""
+    file = folder / "cases.json"
+    now = {name: entry.name for name, entry in sorted(entries.items())}
+    if not file.exists():
+        write_atomically(file, json.dumps(now, indent=0) + "\n")
+        return
+    before = json.loads(file.read_text())
+    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    if changed:
+        raise RunError(
+            f"{folder} was begun with other data, or with another version of the preprocessing: {len(changed)} cases "
+            f"differ ({', '.join(changed[:3])}{', ...' * (len(changed) > 3)}); give the same --data, or another --out"
+        )
+
+
 def is_extension(folder: Path, preset: Preset) -> bool:
     """Whether the run in a folder differs from the wanted one in being shorter, and in nothing else."""
     steps = steps_before(folder)
@@ -91,7 +115,10 @@ def claim_folder(folder: Path, preset: Preset) -> str:
 def settle_folds(file: Path, cohort: Cohort, preset: Preset, split: Path | None) -> tuple[Folds, str]:
     """The folds of this run and where they are from: those written before, those given, or new ones."""
     if file.exists():
-        return read_folds(file, cohort.cases), json.loads(file.read_text())["origin"]
+        folds = read_folds(file, cohort.cases)
+        if split is not None and read_folds(split, cohort.cases) != folds:
+            raise RunError(f"{file} has other folds than {split}; give another --out, or leave out --split")
+        return folds, json.loads(file.read_text())["origin"]
     if split is not None:
         return read_folds(split, cohort.cases), f"split {split.name}"
     seed = preset.training.seed
@@ -148,13 +175,13 @@ def git_state() -> str | None:
         return None
 
 
-def unfinished_folds(out: Path, folds: Sequence[int]) -> list[int]:
-    return [fold for fold in folds if not (out / f"fold{fold}" / "scores.csv").exists()]
+def unfinished_folds(out: Path, folds: Sequence[int], preset: Preset) -> list[int]:
+    return [fold for fold in folds if not is_finished(out / f"fold{fold}", preset)]
 
 
-def pool_scores(out: Path, folds: Sequence[int]) -> Path:
+def pool_scores(out: Path, folds: Sequence[int], preset: Preset) -> Path:
     """One table of all folds, each case from the fold that held it out."""
-    missing = unfinished_folds(out, folds)
+    missing = unfinished_folds(out, folds, preset)
     if missing:
         raise RunError(f"the folds {', '.join(map(str, missing))} of {out} are not finished; train them first")
     rows = [row for fold in folds for row in read_scores(out / f"fold{fold}" / "scores.csv")]

@@ -79,6 +79,14 @@ class Segmentation(LightningModule):
         ):
             group["lr"] = base * factor(self.global_step)
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Lightning counts batches, and this run may split a step into more or fewer of them than the one before. As
+        checkpoints are written at the end of a batch, the last one counts as not completed."""
+        batches = checkpoint["global_step"] * self.trainer.accumulate_grad_batches
+        progress = checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]
+        for counts in (progress["current"], progress["total"]):
+            counts.update(ready=batches, started=batches, processed=batches, completed=batches - 1)
+
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         part = batch_idx % self.trainer.accumulate_grad_batches
         parts = (self.seed, self.global_step, part, self.global_rank)

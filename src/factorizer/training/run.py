@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from filelock import FileLock, Timeout
 from lightning.pytorch import Callback, Trainer
 from torch import nn
 
@@ -25,13 +27,16 @@ from factorizer.data.images import canonical_grid, read_label, turn_to_canonical
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score, score_label_maps, write_scores
 from factorizer.files import write_atomically
-from factorizer.inference.load import find_models, load_what_fits, make_network, read_weights
+from factorizer.inference.load import ZOO, find_models, load_what_fits, make_network, read_weights
 from factorizer.inference.predictor import Predictor
+from factorizer.nn.unet import UNet
 from factorizer.training.activations import checkpoint_activations
 from factorizer.training.checkpoints import Checkpoints, newest_readable
 from factorizer.training.folder import (
     RunError,
+    check_cases,
     check_folder,
+    check_siblings,
     claim_folder,
     describe_end,
     describe_start,
@@ -43,7 +48,7 @@ from factorizer.training.folder import (
 )
 from factorizer.training.module import PatchStream, Segmentation, gather
 from factorizer.training.schedule import warmup_for
-from factorizer.training.trainer import Machine, StopOnSigterm, is_leader, make_trainer
+from factorizer.training.trainer import Machine, StopOnSignal, Stopped, is_leader, make_trainer
 
 Say = Callable[[str], object]
 Track = Callable[[Sequence[Any], str], Iterable[Any]]  # some items and what is done with them -> the same items
@@ -80,6 +85,7 @@ def train_fold(
     callbacks: Sequence[Callback] = (),
     say: Say = be_silent,
     track: Track = show_nothing,
+    again: str = "run the same command with --resume to go on",
 ) -> Outcome:
     """Train on all folds but one, then score the last weights on that one.
 
@@ -92,6 +98,7 @@ def train_fold(
     folder, started = out / f"fold{fold}", time.monotonic()
     if leader:
         check_folder(folder, preset, resume=resume)
+        check_siblings(folder, preset)
     if is_finished(folder, preset):
         say(f"{folder} is finished; its scores are in scores.csv")
         return Outcome(folder, preset.training.max_steps, finished=True)
@@ -99,47 +106,80 @@ def train_fold(
     folds, origin = settle_folds(out / "folds.json", cohort, preset, split)
     training, held_out = split_fold(folds, fold)
     settings = settings_for(cohort, preset.data)
+    start, step = newest_readable(folder / "checkpoints", say) if resume else (None, 0)
     checkpoints = Checkpoints(folder / "checkpoints", preset.training.checkpoint_every)
-    trainer = make_trainer(preset.training, folder, [checkpoints, StopOnSigterm(), *callbacks], machine)
-    init = init or next((start.get("init") for start in read_starts(folder)), None)
-    module = make_module(preset, machine, init, say)
+    callbacks = [checkpoints, StopOnSignal(checkpoints), *callbacks]
+    trainer = make_trainer(preset.training, folder, callbacks, machine, step)
+    init = settle_init(folder, init)
+    module = make_module(preset, machine, init if start is None else None, say)
     store = CaseStore(out / "cache", cohort.cases, settings)
     stream = PatchStream(preset, store, training, held_out, machine.workers)
-    if leader:
-        prepare_cases(store, training, held_out, say, track)
-        write_folds(out / "folds.json", folds, origin=origin)  # from here on the run exists
-        extension = claim_folder(folder, preset)
-        if extension:
-            say(extension)
-        describe_start(folder, preset, data, {"init": init, **asdict(machine), "processes": trainer.world_size})
-    start = newest_readable(folder / "checkpoints", say) if resume else None
-    say(f"going on from {start}" if start else f"training on {len(training)} cases, {len(held_out)} held out")
-    prepared = time.monotonic()
-    fit(trainer, module, stream, start)
-    trained = time.monotonic()
-    checkpoints.save_last(trainer)
-    seconds = {"preparing": prepared - started, "training": trained - prepared}
-    if trainer.global_step < preset.training.max_steps:
+    with hold(out, fold) if leader else nullcontext():
         if leader:
+            check_folder(folder, preset, resume=resume)  # again, as another process may have been here meanwhile
+            prepare_cases(store, training, held_out, say, track)
+            check_cases(folder, store.entries)
+            write_folds(out / "folds.json", folds, origin=origin)  # from here on the run exists
+            extension = claim_folder(folder, preset)
+            if extension:
+                say(extension)
+            describe_start(folder, preset, data, {"init": init, **asdict(machine), "processes": trainer.world_size})
+        say(f"going on from {start}" if start else f"training on {len(training)} cases, {len(held_out)} held out")
+        prepared = time.monotonic()
+        stopped = fit(trainer, module, stream, start)
+        trained = time.monotonic()
+        seconds = {"preparing": prepared - started, "training": trained - prepared}
+        if stopped:
+            if leader:
+                describe_end(folder, step=trainer.global_step, seconds=rounded(seconds))
+            say(f"stopped at step {trainer.global_step} and saved; {again}")
+            return Outcome(folder, trainer.global_step, finished=False)
+        checkpoints.save_last(trainer)
+        predictor = Predictor(preset, [module.network], device=trainer.strategy.root_device)
+        scored = gather(trainer, score_cases(predictor, cohort, stream.held_out.names, settings, track))
+        rows = [row for case in sorted(scored) for row in scored[case]]
+        if leader:
+            write_scores(folder / "scores.csv", rows)
+            draw_learning_curve(folder)
+            seconds["scoring"] = time.monotonic() - trained
             describe_end(folder, step=trainer.global_step, seconds=rounded(seconds))
-        say(f"stopped at step {trainer.global_step} and saved; run the same command with --resume to go on")
-        return Outcome(folder, trainer.global_step, finished=False)
-    predictor = Predictor(preset, [module.network], device=trainer.strategy.root_device)
-    scored = gather(trainer, score_cases(predictor, cohort, stream.held_out.names, settings, track))
-    rows = [row for case in sorted(scored) for row in scored[case]]
-    if leader:
-        write_scores(folder / "scores.csv", rows)
-        draw_learning_curve(folder)
-        seconds["scoring"] = time.monotonic() - trained
-        describe_end(folder, step=trainer.global_step, seconds=rounded(seconds))
     mean_dice = fmean(row.value for row in rows if row.metric == "dice")
     return Outcome(folder, trainer.global_step, finished=True, mean_dice=mean_dice)
 
 
-def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path | None) -> None:
+@contextmanager
+def hold(out: Path, fold: int) -> Iterator[None]:
+    """Keep other processes out of a fold while it is trained."""
+    locks = out / ".locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(locks / f"fold{fold}", timeout=0):
+            yield
+    except Timeout:
+        raise RunError(
+            f"another process is training {out}/fold{fold} now; wait for it, or give another --out"
+        ) from None
+
+
+def settle_init(folder: Path, init: str | None) -> str | None:
+    """Where the first weights are from: as given, or as when the run began."""
+    resolved = init if init is None or init.startswith(ZOO) else str(Path(init).absolute())
+    starts = read_starts(folder)
+    before = starts[0].get("init") if starts else None
+    if starts and resolved not in (None, before):
+        raise RunError(f"{folder} was begun with --init {before}; leave the option out, or give another --out")
+    return resolved if not starts else before
+
+
+def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path | None) -> bool:
+    """Train to the end, or until a signal stops the run: then True."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"lightning|torch|monai")  # advice that does not apply
-        trainer.fit(module, datamodule=stream, ckpt_path=start, weights_only=True)
+        try:
+            trainer.fit(module, datamodule=stream, ckpt_path=start, weights_only=True)
+        except Stopped:
+            return True
+    return False
 
 
 def cross_validate(
@@ -161,16 +201,26 @@ def cross_validate(
     for number in folds if fold is None else [fold]:
         if leader:
             say(f"fold {number} of {', '.join(map(str, folds))}")
-        outcome = train_fold(preset, data=data, fold=number, out=out, split=split, resume=True, say=say, **options)
+        outcome = train_fold(
+            preset,
+            data=data,
+            fold=number,
+            out=out,
+            split=split,
+            resume=True,
+            say=say,
+            again="run the same command to go on",
+            **options,
+        )
         if not outcome.finished:
-            raise RunError(f"fold {number} was stopped; run the same command to go on")
+            return None
     if not leader:
         return None
-    missing = unfinished_folds(out, list(folds))
+    missing = unfinished_folds(out, list(folds), preset)
     if missing:
         say(f"the folds {', '.join(map(str, missing))} are not finished; when they are, {out}/scores.csv is written")
         return None
-    return pool_scores(out, list(folds))
+    return pool_scores(out, list(folds), preset)
 
 
 def prepare_cases(store: CaseStore, training: Sequence[str], held_out: Sequence[str], say: Say, track: Track) -> None:
@@ -184,10 +234,18 @@ def prepare_cases(store: CaseStore, training: Sequence[str], held_out: Sequence[
 
 def make_module(preset: Preset, machine: Machine, init: str | None, say: Say) -> Segmentation:
     training, inference = preset.training, preset.inference
+    if training.validate_every > training.max_steps:
+        say(f"validation is at the end, after {training.max_steps} steps (validate_every is {training.validate_every})")
     warmup = warmup_for(training.max_steps, training.warmup_steps)
     if warmup < training.warmup_steps:
         say(f"warm-up is cut from {training.warmup_steps} to {warmup} steps, a tenth of {training.max_steps}")
     network = make_network(preset)
+    weights = training.deep_supervision_weights
+    if isinstance(network, UNet) and len(network.heads) > len(weights):
+        raise RunError(
+            f"the model has {len(network.heads)} outputs, but there are {len(weights)} weights; "
+            "give training.deep_supervision_weights one for each"
+        )
     if init is not None:
         initialize(network, init, say)
     if machine.checkpoint_activations:

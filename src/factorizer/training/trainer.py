@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import logging
 import os
 import signal
@@ -16,9 +17,12 @@ from typing import Any
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger
+from lightning.pytorch.loggers.logger import rank_zero_experiment
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from factorizer.config import Training
+from factorizer.inference.load import choose_device
+from factorizer.training.checkpoints import Checkpoints
 from factorizer.training.folder import RunError
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
@@ -44,18 +48,41 @@ class Machine:
     def processes(self) -> tuple[int, int]:
         """Processes per node, and nodes."""
         started = processes_started()
-        return self.devices or started[0], self.nodes or started[1]
+        if started is None:
+            if (self.nodes or 1) > 1:
+                raise RunError(
+                    f"--nodes is {self.nodes}, but nothing started processes there; use torchrun or srun, as "
+                    "docs/cluster.md shows"
+                )
+            return self.devices or 1, 1
+        wanted = self.devices or started[0], self.nodes or started[1]
+        if wanted != started:
+            raise RunError(
+                f"--devices and --nodes say {wanted[0]} x {wanted[1]}, but {started[0]} x {started[1]} processes were "
+                "started; leave the options out"
+            )
+        return started
+
+    def check(self) -> None:
+        """Refuse what this machine cannot do."""
+        device = choose_device(self.device)
+        if self.precision not in PRECISIONS:
+            raise RunError(f"precision is {self.precision!r}; choose {', '.join(PRECISIONS)}")
+        if self.precision == "16" and device.type == "cpu":
+            raise RunError("precision 16 needs a GPU; on the CPU choose 32 or bf16")
 
 
-def processes_started() -> tuple[int, int]:
-    """Processes per node and nodes as torchrun or SLURM started them; one of one where neither did."""
+def processes_started() -> tuple[int, int] | None:
+    """Processes per node and nodes as torchrun or SLURM started them; None where neither did."""
     here = os.environ.get
     if "TORCHELASTIC_RUN_ID" in os.environ:
         local = int(here("LOCAL_WORLD_SIZE", "1"))
         return local, int(here("WORLD_SIZE", "1")) // local
     if "SLURM_NTASKS" in os.environ and here("SLURM_JOB_NAME") not in ("bash", "interactive"):
+        if int(here("SLURM_NTASKS", "1")) > 1 and "SLURM_NTASKS_PER_NODE" not in os.environ:
+            raise RunError("SLURM was given --ntasks; give --ntasks-per-node, the number of GPUs of a node, instead")
         return int(here("SLURM_NTASKS_PER_NODE", "1")), int(here("SLURM_NNODES", "1"))
-    return 1, 1
+    return None
 
 
 def is_leader() -> bool:
@@ -73,9 +100,11 @@ def share_batch(batch_size: int, accumulate: int, processes: int) -> int:
     return batch_size // (accumulate * processes)
 
 
-def make_trainer(training: Training, folder: Path, callbacks: Sequence[Callback], machine: Machine) -> Trainer:
-    if machine.precision not in PRECISIONS:
-        raise RunError(f"precision is {machine.precision!r}; choose {', '.join(PRECISIONS)}")
+def make_trainer(
+    training: Training, folder: Path, callbacks: Sequence[Callback], machine: Machine, start_step: int = 0
+) -> Trainer:
+    """`start_step` is that of the checkpoint to go on from: the log before it is kept."""
+    machine.check()
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)  # advertisements and what this module decides
     devices, nodes = machine.processes()
@@ -90,11 +119,11 @@ def make_trainer(training: Training, folder: Path, callbacks: Sequence[Callback]
         accumulate_grad_batches=machine.accumulate,
         max_steps=training.max_steps,
         max_epochs=-1,
-        val_check_interval=training.validate_every * machine.accumulate,
+        val_check_interval=min(training.validate_every, training.max_steps) * machine.accumulate,
         check_val_every_n_epoch=None,
         gradient_clip_val=training.gradient_clip,
         callbacks=list(callbacks),
-        logger=make_loggers(folder),
+        logger=make_loggers(folder, start_step),
         log_every_n_steps=min(10, training.max_steps),
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
@@ -104,30 +133,70 @@ def make_trainer(training: Training, folder: Path, callbacks: Sequence[Callback]
     )
 
 
-def make_loggers(folder: Path) -> list[Logger]:
+def make_loggers(folder: Path, start_step: int) -> list[Logger]:
     """log/metrics.csv always, events for TensorBoard beside it where that is installed."""
-    loggers: list[Logger] = [CSVLogger(folder, name="log", version="")]
+    loggers: list[Logger] = [ContinuedLog(folder, start_step)]
     if find_spec("tensorboard"):
         loggers.append(TensorBoardLogger(folder, name="log", version=""))
     return loggers
 
 
-class StopOnSigterm(Callback):
-    """A polite kill ends training after the step at hand, in all processes, where a checkpoint is exact.
+class ContinuedLog(CSVLogger):
+    """Lightning's metrics.csv, which starts anew with every Trainer, with the rows of before a step kept."""
 
-    It takes the place of Lightning's handler, which may stop anywhere, and which puts back the one before.
+    def __init__(self, folder: Path, start_step: int) -> None:
+        super().__init__(folder, name="log", version="")
+        self.kept: list[dict[str, Any]] = []
+        file = folder / "log" / "metrics.csv"
+        if start_step and file.is_file():
+            rows = csv.DictReader(file.read_text().splitlines())
+            self.kept = [{k: v for k, v in row.items() if v} for row in rows if int(row["step"]) < start_step]
+
+    @property
+    @rank_zero_experiment  # type: ignore[untyped-decorator]
+    def experiment(self) -> Any:
+        fresh = self._experiment is None
+        writer = super().experiment
+        if fresh and self.kept:
+            writer.metrics.extend(self.kept)
+            writer.save()
+        return writer
+
+
+class Stopped(Exception):  # noqa: N818
+    """A run that was asked to end, and saved."""
+
+
+class StopOnSignal(Callback):
+    """A polite kill or Ctrl-C ends training after the step at hand, in all processes, with a checkpoint that is exact.
+
+    SIGTERM's handler takes the place of Lightning's, which may stop anywhere; a second Ctrl-C stops at once.
     """
 
-    def __init__(self) -> None:
-        self.asked = False
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.checkpoints, self.asked, self.step = checkpoints, False, 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        def stop(*_: Any) -> None:
-            self.asked = True
-
+        self.step = trainer.global_step
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, stop)
+            self.before = signal.getsignal(signal.SIGINT)
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, self.ask)
+
+    def ask(self, number: int, frame: Any) -> None:
+        if self.asked and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        self.asked = True
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
-        if trainer.strategy.reduce_boolean_decision(self.asked, all=False):
-            trainer.should_stop = True
+        if trainer.global_step == self.step:  # within an accumulated batch
+            return
+        self.step = trainer.global_step
+        asked = trainer.strategy.reduce_boolean_decision(self.asked, all=False)
+        if asked and trainer.global_step < trainer.max_steps:
+            self.checkpoints.save_last(trainer)
+            raise Stopped
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if hasattr(self, "before"):
+            signal.signal(signal.SIGINT, self.before)

@@ -1,0 +1,169 @@
+"""`factorizer ablate` and `factorizer tune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from factorizer.commands.console import (
+    Json,
+    print_json,
+    print_line,
+    print_table,
+    progress_bar,
+    say,
+    say_written,
+    track,
+    user_errors,
+)
+
+if TYPE_CHECKING:
+    from factorizer.inspection.ablation import Point
+
+app = typer.Typer(no_args_is_help=True, help="Change a model and see what it costs.")
+
+Run = Annotated[Path, typer.Option("--run", metavar="RUN[/foldK]", help="A run of a Factorizer.")]
+DataFolder = Annotated[Path, typer.Option("--data", help="The data set it was trained on.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+Cases = Annotated[int | None, typer.Option("--cases", min=1, help="Only so many of the held-out cases.")]
+
+
+@app.callback()
+def main() -> None:
+    """Change a model and see what it costs."""
+
+
+@app.command()
+def inference(
+    run: Run,
+    data: DataFolder,
+    output: Annotated[Path, typer.Option("-o", "--output", help="A folder; one that was begun is gone on with.")],
+    baseline: Annotated[Path | None, typer.Option("--baseline", help="Another run, drawn as a dashed line.")] = None,
+    iterations: Annotated[int, typer.Option("--iterations", min=1, help="The largest T.")] = 20,
+    cases: Cases = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Turn the layers of a trained model down, as in the paper's Fig. 8: layers kept or removed, iterations, rank."""
+    with user_errors():
+        from dataclasses import asdict
+
+        from factorizer.files import write_atomically
+        from factorizer.inspection.ablation import make_bench, run_ablation
+        from factorizer.inspection.ablation_figure import draw_ablation
+        from factorizer.inspection.settings import Setting, matrix_sizes, nmf_layers, paper_settings
+
+        bench = make_bench(run, data, device=device, limit=cases)
+        preset = bench.predictor.preset
+        layers = nmf_layers(bench.network)
+        limits = matrix_sizes(bench.network, preset.in_channels, preset.data.patch_size)
+        trained = Setting("as trained", 0, ({},) * len(layers))
+        settings = paper_settings(len(layers), preset.model.head_dim, limits, iterations=iterations)
+        points = run_ablation(bench, [trained, *settings], output / "points.csv", track)
+        references = {"as trained": next(point for point in points if point.study == "as trained")}
+        if baseline is not None:
+            other = make_bench(baseline, data, device=device, limit=cases)
+            file = output / "baseline.csv"
+            references[baseline.name] = run_ablation(other, [Setting("as trained", 0, ())], file, track)[0]
+        write_atomically(output / "ablation.png", draw_ablation(points, references))
+        say_written(output / "points.csv")
+        say_written(output / "ablation.png")
+    if json:
+        print_json([asdict(point) for point in points])
+    else:
+        print_points(points)
+
+
+def print_points(points: list[Point]) -> None:
+    from rich.table import Table
+
+    table = Table("study", "value", "Dice", "HD95, mm", "ms", "time", "GFLOPs", "note")
+    for p in points:
+        cells = [
+            f"{p.dice:.4f}",
+            f"{p.hd95_mm:.2f}",
+            f"{p.milliseconds:.1f}",
+            f"{p.time_ratio:.2f} x",
+            f"{p.gflops:.2f}",
+        ]
+        table.add_row(p.study, str(p.value), *cells, p.note)
+    print_table(table)
+
+
+def tune(
+    run: Run,
+    data: DataFolder,
+    max_loss: Annotated[str, typer.Option("--max-loss", help="How much mean Dice may fall, such as 0.5%.")] = "0.5%",
+    cases: Cases = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Find settings that make a trained model faster and keep its Dice: `predict --speed balanced|fast` uses them."""
+    with user_errors():
+        from factorizer.files import write_atomically
+        from factorizer.inference.load import find_models
+        from factorizer.inspection.ablation import make_bench
+        from factorizer.inspection.ablation_figure import draw_front
+        from factorizer.inspection.tuning import Tuner, options_of, write_speeds
+
+        bound = parse_loss(max_loss)
+        (folder,) = find_models(run)
+        if (folder / "speeds.json").exists():
+            raise ValueError(f"{folder / 'speeds.json'} is there already; remove it to tune again")
+        bench = make_bench(run, data, device=device, limit=cases)
+        with progress_bar() as progress:
+            task = progress.add_task("scoring as trained", total=None)
+            tuner = Tuner(bench, lambda: progress.advance(task))
+            total = sum(len(options_of(module.num_iters)) for module in tuner.modules)
+            progress.update(task, description="single layers", total=total, completed=0)
+            singles = tuner.singles()
+            progress.update(task, description="combining", total=None)
+            found = {"balanced": tuner.combine(singles, bound / 2), "fast": tuner.combine(singles, bound)}
+        speeds = {name: trial for name, trial in found.items() if trial is not None}
+        if not speeds:
+            print_line(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
+            return
+        say_written(write_speeds(folder, speeds))
+        points = [(t.time_ratio, t.dice, t.name) for t in tuner.trials]
+        trained = sum(tuner.reference.values()) / len(tuner.reference)
+        chosen = {"best": (1.0, trained)} | {name: (t.time_ratio, t.dice) for name, t in speeds.items()}
+        write_atomically(folder / "speeds.png", draw_front([(1.0, trained, "as trained"), *points], chosen))
+        say_written(folder / "speeds.png")
+    rows = [
+        {
+            "speed": name,
+            "time_ratio": round(trial.time_ratio, 3),
+            "dice": trial.dice,
+            "difference": trial.difference.mean,
+            "ci": [trial.difference.low, trial.difference.high],
+            "p": trial.difference.p,
+            "setting": trial.name.removeprefix("combined "),
+        }
+        for name, trial in speeds.items()
+    ]
+    if json:
+        print_json({"best": {"dice": trained}, "speeds": rows})
+        return
+    from rich.table import Table
+
+    table = Table("speed", "time", "Dice", "difference [95 %]", "p", "layers")
+    table.add_row("best", "1.00 x", f"{trained:.4f}", "", "", "as trained")
+    for name, trial in speeds.items():
+        d = trial.difference
+        cells = [f"{trial.time_ratio:.2f} x", f"{trial.dice:.4f}", f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"]
+        table.add_row(name, *cells, f"{d.p:.2g}", trial.name.removeprefix("combined "))
+    print_table(table)
+    say("Dice is optimistic by the choice on these cases; `best` is never changed.")
+
+
+def parse_loss(text: str) -> float:
+    """0.5% or 0.005."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < 1:
+        raise ValueError(f"--max-loss got {text!r}; give a share of Dice such as 0.5% or 0.005")
+    return value

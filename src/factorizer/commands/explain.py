@@ -1,0 +1,111 @@
+"""`factorizer explain`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from factorizer.commands.console import (
+    Json,
+    print_json,
+    print_problem,
+    print_table,
+    say,
+    say_written,
+    track,
+    user_errors,
+)
+
+if TYPE_CHECKING:
+    from factorizer.config import Data
+    from factorizer.data.cases import Case
+    from factorizer.inspection.alignment import Agreement
+
+
+def explain(
+    run: Annotated[Path, typer.Option("--run", metavar="RUN[/foldK]", help="A run that `factorizer train` wrote.")],
+    inputs: Annotated[list[Path], typer.Option("-i", "--input", help="A case or several, as `predict` takes them.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="A new or empty folder.")],
+    reference: Annotated[
+        Path | None,
+        typer.Option("-r", "--reference", help="A data set or a folder of labels; the input's unless given."),
+    ] = None,
+    layer: Annotated[
+        str, typer.Option("--layer", help="first, last, both, all, or numbers along the data path such as 1,5.")
+    ] = "both",
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", help="Another run, such as a U-Net, whose channels are shown beside.")
+    ] = None,
+    volumes: Annotated[bool, typer.Option(help="Write the pictures as NIfTI files.")] = True,
+    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
+    json: Json = False,
+) -> None:
+    """Show what layers see: the components of their factorizations as volumes and as a figure, and, where there is
+    a reference, how well each would segment each region."""
+    with user_errors():
+        if output.exists() and (not output.is_dir() or any(output.iterdir())):
+            raise ValueError(f"{output} is not an empty folder; give another")
+        from dataclasses import asdict
+
+        from factorizer.data.inputs import read_inputs
+        from factorizer.inference.load import load
+        from factorizer.inspection.alignment import summarize
+        from factorizer.inspection.components import choose_layers, layers_of
+        from factorizer.inspection.report import Explainer
+
+        models = {"model": load(run, device=device)} | ({"baseline": load(baseline, device=device)} if baseline else {})
+        for name, model in models.items():
+            choose_layers(layers_of(model.networks[0]), layer)  # wrong ones are refused before anything is computed
+            if model.preset.data != models["model"].preset.data:
+                raise ValueError(f"the {name} was trained with other data settings; compare runs on the same data")
+        data = models["model"].preset.data
+        cases, problems = read_inputs(inputs, data.channels)
+        for problem in problems:
+            print_problem(problem)
+        references, values = find_references(reference, inputs, data)
+        explainer = Explainer(models, layer, output, references=references, label_values=values, write_volumes=volumes)
+        for case in track(cases, "explaining"):
+            for problem in explainer.explain(case):
+                print_problem(problem)
+                problems.append(problem)
+        for file in explainer.write_tables():
+            say_written(file)
+    tables = {name: summarize(rows) for name, rows in explainer.rows.items() if rows}
+    if json:
+        print_json({name: [asdict(row) for row in table] for name, table in tables.items()})
+    else:
+        for name, table in tables.items():
+            print_best(name, table)
+        if not tables:
+            say("no case has a reference: how well components agree with regions is not measured")
+    if problems:
+        raise typer.Exit(1)
+
+
+def find_references(given: Path | None, inputs: list[Path], data: Data) -> tuple[dict[str, Case], dict[int, int]]:
+    """The labels given, or those of the data set that the input is; none where it is no data set."""
+    from factorizer.data.cases import DataError
+    from factorizer.evaluation.evaluate import list_references
+
+    if given is not None:
+        return list_references(given, data)
+    try:
+        return list_references(inputs[0], data)
+    except DataError:
+        return {}, {}
+
+
+def print_best(name: str, table: list[Agreement]) -> None:
+    from rich.table import Table
+
+    from factorizer.inspection.alignment import best_per_region
+
+    shown = Table("layer", "region", "best picture", "Dice [95 %]", "AUC [95 %]", "cases", title=name)
+    for row in best_per_region(table):
+        cells: list[Any] = [row.layer, row.region, row.picture]
+        cells += [f"{row.dice:.3f} [{row.dice_low:.3f}, {row.dice_high:.3f}]"]
+        cells += [f"{row.auc:.3f} [{row.auc_low:.3f}, {row.auc_high:.3f}]", row.cases]
+        shown.add_row(*map(str, cells))
+    print_table(shown)

@@ -1,0 +1,162 @@
+"""`factorizer ablate inference`: a trained network with its layers turned down, nothing retrained (Fig. 8)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from torch import nn
+
+from factorizer.data.cache import Settings, settings_for
+from factorizer.data.cases import Cohort
+from factorizer.data.folds import read_folds
+from factorizer.data.images import canonical_grid, read_label, turn_to_canonical
+from factorizer.data.layouts import read_cohort
+from factorizer.evaluation.scores import Score, score_label_maps
+from factorizer.files import write_atomically
+from factorizer.inference.load import find_models, load
+from factorizer.inference.predictor import Predictor
+from factorizer.inspection.settings import LayerSetting, Setting, applied
+from factorizer.profiling.count import count_flops
+
+Track = Callable[[Sequence[Any], str], Iterable[Any]]
+ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class Point:
+    """A setting measured: mean Dice and HD95 (mm, with the penalty) over cases and regions; milliseconds of one window,
+    and that over the trained setting's in the same rounds; GFLOPs of one window."""
+
+    study: str
+    value: int
+    dice: float
+    hd95_mm: float
+    milliseconds: float
+    time_ratio: float
+    gflops: float
+    cases: int
+    note: str = ""
+
+
+def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) -> Bench:
+    """A run's fold and its held-out cases, or the first of them."""
+    (folder,) = find_models(run)
+    predictor = load(folder, device=device)
+    cohort = read_cohort(data)
+    file = folder.parent / "folds.json"
+    folds = read_folds(file, cohort.cases)
+    fold = int(folder.name.removeprefix("fold"))
+    if fold not in folds:
+        raise ValueError(f"{file} has no fold {fold}; give the data that {folder} was trained on")
+    names = folds[fold][:limit]
+    return Bench(predictor, cohort, names, settings_for(cohort, predictor.preset.data))
+
+
+class Bench:
+    """A model and the cases it is measured on."""
+
+    def __init__(self, predictor: Predictor, cohort: Cohort, names: Sequence[str], settings: Settings) -> None:
+        self.predictor, self.network = predictor, predictor.networks[0]
+        self.cohort, self.names, self.settings = cohort, list(names), settings
+
+    def scores(self, layers: Sequence[LayerSetting], track: Track = lambda items, label: items) -> list[Score]:
+        """Every case under a setting."""
+        data = self.predictor.preset.data
+        rows: list[Score] = []
+        with applied(self.network, layers):
+            for name in track(self.names, "scoring"):
+                case = self.cohort.case(name)
+                prepared = self.predictor.prepare(case, self.settings.channels)
+                grid = prepared.frame.grid
+                labels = turn_to_canonical(self.predictor.segment(prepared).labels[None], grid)[0]
+                rows += score_label_maps(
+                    name,
+                    labels,
+                    read_label(case, self.settings.label_values, grid),
+                    labels=data.labels,
+                    regions=data.regions,
+                    spacing_mm=canonical_grid(grid).spacing_mm,
+                )
+        return rows
+
+    def time(self, layers: Sequence[LayerSetting]) -> tuple[float, float]:
+        """Milliseconds of one window, and the ratio to the trained setting: medians over alternating rounds."""
+        preset = self.predictor.preset
+        patch = torch.randn(1, preset.in_channels, *preset.data.patch_size, device=self.predictor.device)
+        trained: tuple[LayerSetting, ...] = tuple({} for _ in layers)
+        ours, ratios = [], []
+        for index in range(ROUNDS + 1):
+            seconds = [time_forward(self.network, setting, patch) for setting in (layers, trained)]
+            if index:
+                ours.append(seconds[0])
+                ratios.append(seconds[0] / seconds[1])
+        return 1000 * statistics.median(ours), statistics.median(ratios)
+
+    def measure(self, setting: Setting) -> Point:
+        rows = self.scores(setting.layers)
+        milliseconds, ratio = self.time(setting.layers)
+        means = {m: fmean(row.value for row in rows if row.metric == m) for m in ("dice", "hd95_mm")}
+        preset = self.predictor.preset
+        with applied(self.network, setting.layers):
+            gflops = count_flops(self.network, (preset.in_channels, *preset.data.patch_size)) / 1e9
+        return Point(
+            setting.study,
+            setting.value,
+            means["dice"],
+            means["hd95_mm"],
+            milliseconds,
+            ratio,
+            gflops,
+            len(self.names),
+            setting.note,
+        )
+
+
+def time_forward(network: nn.Module, layers: Sequence[LayerSetting], patch: torch.Tensor) -> float:
+    with applied(network, layers), torch.inference_mode():
+        start = time.perf_counter()
+        network(patch)
+        if patch.device.type == "cuda":
+            torch.cuda.synchronize()
+        return time.perf_counter() - start
+
+
+def run_ablation(bench: Bench, settings: Sequence[Setting], file: Path, track: Track) -> list[Point]:
+    """Measure every setting, each written down when it is done: a second call goes on with what is missing."""
+    points = read_points(file)
+    done = {(point.study, point.value) for point in points}
+    for setting in track([s for s in settings if (s.study, s.value) not in done], "settings"):
+        points.append(bench.measure(setting))
+        write_points(file, points)
+    return points
+
+
+def write_points(file: Path, points: Sequence[Point]) -> None:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [field.name for field in fields(Point)], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(point) for point in points)
+    write_atomically(file, text.getvalue())
+
+
+def read_points(file: Path) -> list[Point]:
+    if not file.is_file():
+        return []
+    try:
+        lines = list(csv.DictReader(file.read_text().splitlines()))
+        return [Point(**{f.name: convert(f.type, line[f.name]) for f in fields(Point)}) for line in lines]
+    except (KeyError, ValueError) as error:
+        raise ValueError(f"{file} is not a table of an ablation ({error}); remove it, or give another folder") from None
+
+
+def convert(kind: Any, text: str) -> Any:
+    return {"int": int, "float": float}.get(str(kind), str)(text)

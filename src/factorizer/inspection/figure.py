@@ -1,0 +1,62 @@
+"""The figure of components (Fig. 6): modalities and reference on top, then a row of pictures per model and layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from factorizer.data.contact_sheet import label_colors, pick_slice
+from factorizer.reports.figures import png
+from factorizer.reports.qualitative import paint
+
+Array = NDArray[Any]
+SHOWN = 8  # pictures of a layer
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """A layer of a model: its pictures (pictures, *spatial), and a word about each."""
+
+    title: str
+    pictures: Array
+    captions: Sequence[str]
+
+
+def draw_components(
+    image: Array, channels: Sequence[str], reference: Array | None, labels: Mapping[str, int], rows: Sequence[Row]
+) -> bytes:
+    """Of a case (C, *spatial) the slice where the reference, or else the image, is largest."""
+    guide = reference if reference is not None and reference.any() else np.any(image, axis=0)
+    columns = max(len(channels) + 1, *(min(SHOWN, len(row.pictures)) for row in rows))
+    size = (1.7 * columns, 1.95 * (len(rows) + 1))
+    figure = Figure(figsize=size, layout="constrained", facecolor="black")
+    panels = figure.subplots(len(rows) + 1, columns, squeeze=False)
+    for panel in panels.flat:
+        panel.set_axis_off()
+    slices = [grey(pick_slice(channel[None], guide)[0][0]) for channel in image]
+    for panel, picture, name in zip(panels[0], slices, channels, strict=False):
+        panel.imshow(picture, cmap="gray", vmin=0, vmax=1)
+        panel.set_title(name, color="white", size=8)
+    if reference is not None:
+        shown = pick_slice(reference[None], guide)[0][0]
+        painted = paint(np.repeat(slices[0][..., None], 3, -1), shown, labels, label_colors(labels))
+        panels[0, len(channels)].imshow(painted)
+        panels[0, len(channels)].set_title("ground truth", color="white", size=8)
+    for line, row in zip(panels[1:], rows, strict=True):
+        for panel, picture, caption in zip(line, row.pictures, row.captions, strict=False):
+            panel.imshow(grey(pick_slice(picture[None], guide)[0][0]), cmap="inferno", vmin=0, vmax=1)
+            panel.set_title(caption, color="white", size=7)
+        style = {"rotation": 90, "ha": "right", "va": "center", "color": "white", "size": 7}
+        line[0].text(-0.04, 0.5, row.title, transform=line[0].transAxes, **style)
+    return png(figure)
+
+
+def grey(picture: Array) -> Array:
+    """From 0 to 1, the brightest hundredth cut off."""
+    high = np.percentile(picture[picture > 0], 99) if (picture > 0).any() else 1.0
+    return np.clip(picture / max(high, 1e-12), 0, 1)

@@ -1,0 +1,109 @@
+"""What `factorizer explain` writes: per case a figure, volumes and factors, and over the cases tables."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from factorizer.data.cases import Case, DataError, Problem
+from factorizer.data.images import read_image, read_label, restore_orientation
+from factorizer.data.outputs import encode_nifti, first_file
+from factorizer.data.regions import labels_to_regions
+from factorizer.files import write_atomically
+from factorizer.inference.predictor import Predictor
+from factorizer.inspection.alignment import Agreement, Alignment, summarize
+from factorizer.inspection.components import choose_layers, layers_of
+from factorizer.inspection.explain import View, align_view, view_layers
+from factorizer.inspection.figure import SHOWN, Row, draw_components
+
+
+class Explainer:
+    """Looks into one or several models case by case, and collects how their pictures agree with regions."""
+
+    def __init__(
+        self,
+        models: Mapping[str, Predictor],
+        layer: str,
+        out: Path,
+        *,
+        references: Mapping[str, Case],
+        label_values: Mapping[int, int],
+        write_volumes: bool,
+    ) -> None:
+        self.models, self.layer, self.out, self.write_volumes = models, layer, out, write_volumes
+        self.references, self.label_values = references, label_values
+        self.rows: dict[str, list[Alignment]] = {name: [] for name in models}
+        self.data = next(iter(models.values())).preset.data
+
+    def explain(self, case: Case) -> Sequence[Problem]:
+        """Write all about a case; what prevents it, if something does."""
+        data = self.data
+        try:
+            volume = read_image(case, data.channels)
+            reference = self.references.get(case.name)
+            label = read_label(reference, self.label_values, volume.grid) if reference is not None else None
+        except DataError as error:
+            return error.problems
+        masks = labels_to_regions(label, data.labels, data.regions) if label is not None else None
+        drawn = []
+        for name, model in self.models.items():
+            prepared = model.prepare(case, data.channels)
+            for view in view_layers(model, prepared, choose_layers(layers_of(model.networks[0]), self.layer)):
+                rows: list[Alignment] = []
+                if masks is not None:
+                    rows = align_view(case, view, volume.array, masks, list(data.regions))
+                    self.rows[name] += rows
+                drawn.append(pick_pictures(f"{name}\nlayer {view.layer}", view, rows))
+                self.write_view(case, name, view, volume.grid)
+        figure = draw_components(volume.array, data.channels, label, data.labels, drawn)
+        write_atomically(self.out / f"{case.name}.png", figure)
+        return ()
+
+    def write_view(self, case: Case, name: str, view: View, grid: Any) -> None:
+        place = self.out / case.name / f"{name}-layer{view.layer}"
+        if self.write_volumes and len(grid.shape) == 3:
+            turned = np.moveaxis(restore_orientation(view.pictures, grid), 0, -1).astype(np.float32)
+            write_atomically(place.with_name(place.name + ".nii.gz"), encode_nifti(turned, first_file(case)))
+        if view.factors is not None:
+            lines = [
+                (head + 1, term + 1, channel + 1, f"{value:.6g}")
+                for (head, channel, term), value in np.ndenumerate(view.factors)
+            ]
+            text = table_text(("head", "term", "channel", "value"), lines)
+            write_atomically(place.with_name(place.name + "-factors.csv"), text)
+
+    def write_tables(self) -> list[Path]:
+        """alignment-MODEL.csv with every case, agreement-MODEL.csv over the cases."""
+        files = []
+        for name, rows in self.rows.items():
+            if rows:
+                for kind, of, table in (("alignment", Alignment, rows), ("agreement", Agreement, summarize(rows))):
+                    files.append(self.out / f"{kind}-{name}.csv")
+                    lines = [astuple(row) for row in table]
+                    write_atomically(files[-1], table_text([field.name for field in fields(of)], lines))
+        return files
+
+
+def pick_pictures(title: str, view: View, rows: Sequence[Alignment]) -> Row:
+    """The pictures to draw: all if they are few, else those that agree best with a region."""
+    best: dict[int, Alignment] = {}
+    for row in rows:
+        if row.picture not in best or row.dice > best[row.picture].dice:
+            best[row.picture] = row
+    order = list(range(1, len(view.pictures) + 1))
+    if len(order) > SHOWN and best:
+        order = sorted(sorted(order, key=lambda p: -np.nan_to_num(best[p].dice))[:SHOWN])
+    captions = [f"{p}: {best[p].region} {100 * best[p].dice:.0f} %" if p in best else str(p) for p in order[:SHOWN]]
+    return Row(title, view.pictures[[p - 1 for p in order[:SHOWN]]], captions)
+
+
+def table_text(columns: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *lines])
+    return text.getvalue()

@@ -1,0 +1,114 @@
+"""`factorizer tune`: fewer iterations and bypassed layers that save time and cost little Dice.
+
+Every layer is tried alone with fewer iterations and bypassed. The changes that save time are then put together, the
+cheapest in Dice per time saved first, each kept if the mean Dice stays within the bound. `fast` may lose the whole
+bound, `balanced` half of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from factorizer.evaluation.scores import Score
+from factorizer.evaluation.statistics import Difference, compare_pairs
+from factorizer.files import write_atomically
+from factorizer.inspection.ablation import Bench
+from factorizer.inspection.settings import LayerSetting, nmf_layers
+
+Layers = tuple[LayerSetting, ...]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A setting with its time over the trained setting's, its mean Dice, and the difference to the trained one's."""
+
+    name: str
+    layers: Layers
+    time_ratio: float
+    dice: float
+    difference: Difference
+
+
+def options_of(num_iters: int) -> list[LayerSetting]:
+    """What a layer may be turned down to."""
+    fewer = [t for t in (1, 2, 3) if t < num_iters]
+    return [*({"num_iters": t} for t in fewer), {"bypass": True}]
+
+
+def case_dice(rows: Sequence[Score]) -> dict[str, float]:
+    """The mean Dice over regions of each case."""
+    values: dict[str, list[float]] = {}
+    for row in rows:
+        if row.metric == "dice":
+            values.setdefault(row.case, []).append(row.value)
+    return {case: float(np.mean(own)) for case, own in values.items()}
+
+
+class Tuner:
+    """Tries settings on a bench, and remembers them."""
+
+    def __init__(self, bench: Bench, advance: Callable[[], object] = lambda: None) -> None:
+        self.bench, self.advance = bench, advance
+        self.modules = nmf_layers(bench.network)
+        self.trained: Layers = ({},) * len(self.modules)
+        self.reference = case_dice(bench.scores(self.trained))
+        self.trials: list[Trial] = []
+
+    def try_out(self, name: str, layers: Layers) -> Trial:
+        dice = case_dice(self.bench.scores(layers))
+        _, ratio = self.bench.time(layers)
+        cases = sorted(self.reference)
+        difference = compare_pairs([dice[case] for case in cases], [self.reference[case] for case in cases])
+        trial = Trial(name, layers, ratio, float(np.mean(list(dice.values()))), difference)
+        self.trials.append(trial)
+        self.advance()
+        return trial
+
+    def singles(self) -> list[tuple[int, LayerSetting, Trial]]:
+        """Every layer alone, turned down in every way."""
+        found = []
+        for index, module in enumerate(self.modules):
+            for option in options_of(module.num_iters):
+                layers = with_layer(self.trained, index, option)
+                found.append((index, option, self.try_out(f"layer {index + 1} {describe(option)}", layers)))
+        return found
+
+    def combine(self, singles: Sequence[tuple[int, LayerSetting, Trial]], max_loss: float) -> Trial | None:
+        """Put single changes together as long as the mean Dice stays within the bound; None if nothing helps."""
+        max_loss += 1e-12  # of rounding
+        useful = [s for s in singles if s[2].time_ratio < 1 and -s[2].difference.mean <= max_loss]
+        useful.sort(key=lambda s: (max(-s[2].difference.mean, 0.0) / (1 - s[2].time_ratio), s[2].time_ratio))
+        current, best = self.trained, None
+        for index, option, single in useful:
+            if current[index].get("bypass") or (best and single.time_ratio >= 1):
+                continue
+            layers = with_layer(current, index, option)
+            trial = self.try_out(f"combined {describe_layers(layers)}", layers)
+            faster = trial.time_ratio < (best.time_ratio if best else 1.0)
+            if -trial.difference.mean <= max_loss and faster:
+                current, best = layers, trial
+        return best
+
+
+def with_layer(layers: Layers, index: int, setting: LayerSetting) -> Layers:
+    return (*layers[:index], setting, *layers[index + 1 :])
+
+
+def describe(setting: LayerSetting) -> str:
+    return "off" if setting.get("bypass") else f"T={setting['num_iters']}" if setting else "as trained"
+
+
+def describe_layers(layers: Layers) -> str:
+    return " ".join(f"{index}:{describe(layer)}" for index, layer in enumerate(layers, start=1) if layer)
+
+
+def write_speeds(folder: Path, speeds: dict[str, Trial]) -> Path:
+    """speeds.json, which `predict --speed` reads."""
+    content = {name: [dict(layer) for layer in trial.layers] for name, trial in speeds.items()}
+    write_atomically(folder / "speeds.json", json.dumps(content, indent=1) + "\n")
+    return folder / "speeds.json"

@@ -1,0 +1,187 @@
+"""Layers turned down after training: settings, measured points, tuning."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from small import build_small
+from typer.testing import CliRunner
+
+from factorizer.cli import app
+from factorizer.config import change_preset, load_preset
+from factorizer.data.synthetic import write_synthetic
+from factorizer.inference.load import load
+from factorizer.inspection.ablation import Bench, Point, make_bench, read_points, run_ablation, write_points
+from factorizer.inspection.ablation_figure import pareto
+from factorizer.inspection.settings import Setting, applied, matrix_sizes, nmf_layers, paper_settings
+from factorizer.inspection.tuning import Tuner, options_of
+from factorizer.training.run import train_fold
+from factorizer.training.trainer import Machine
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("data") / "strokes"
+    write_synthetic("isles22", folder, cases=4, size=24, seed=0)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    changes = ["training.max_steps=2", "training.folds=2", "model.widths=[8,16]", "data.patch_size=[16,16,16]"]
+    preset = change_preset(load_preset("isles22"), [*changes, "model.window=4", "model.head_dim=4"])
+    out = tmp_path_factory.mktemp("run") / "run"
+    return train_fold(preset, data=data, fold=0, out=out, machine=Machine(device="cpu", workers=0)).folder
+
+
+def test_the_papers_settings() -> None:
+    settings = paper_settings(9, 8, [8] * 8 + [4], iterations=20)
+    studies = {study: [s for s in settings if s.study == study] for study in dict.fromkeys(s.study for s in settings)}
+    assert {study: len(own) for study, own in studies.items()} == {
+        "first layers kept": 10,
+        "layer removed": 9,
+        "iterations": 20,
+        "rank (HALS)": 8,
+        "rank (MU)": 8,
+    }
+    none, *_, every = studies["first layers kept"]
+    assert all(layer == {"bypass": True} for layer in none.layers)
+    assert all(layer == {} for layer in every.layers)
+    fifth = studies["layer removed"][4]
+    assert [index for index, layer in enumerate(fifth.layers) if layer] == [4]
+    assert studies["rank (MU)"][7].layers[-1] == {"rank": 4, "solver": "mu"}
+    assert studies["rank (MU)"][7].note == "capped in layers 9"
+
+
+def test_a_setting_is_undone() -> None:
+    network = build_small("swin-factorizer").eval()
+    x = torch.randn(1, 2, 16, 16, 16)
+    with torch.no_grad():
+        before = network(x)
+        with applied(network, [{"bypass": True}, {"num_iters": 1}, {}, {"rank": 2}, {"solver": "mu"}]):
+            assert [layer.bypass for layer in nmf_layers(network)] == [True, False, False, False, False]
+            assert not torch.equal(network(x), before)
+        assert torch.equal(network(x), before)
+    with pytest.raises(ValueError, match="has no NMF layer"):
+        nmf_layers(build_small("nnunet"))
+
+
+def test_ranks_are_limited_by_the_matrices() -> None:
+    network = build_small("swin-factorizer", window=1).eval()
+    assert matrix_sizes(network, 2, (16, 16, 16)) == [1] * 5
+    assert matrix_sizes(build_small("swin-factorizer").eval(), 2, (16, 16, 16)) == [8] * 5
+
+
+def test_a_bypassed_network_is_measurably_faster() -> None:
+    preset = change_preset(load_preset("isles22"), ["data.patch_size=[32,32,32]", "model.widths=[16,32]"])
+    from factorizer.inference.load import make_network
+    from factorizer.inference.predictor import Predictor
+
+    bench = Bench(Predictor(preset, [make_network(preset)]), None, [], None)  # type: ignore[arg-type]
+    off, few, more = (
+        bench.time([setting] * 3)[1] for setting in ({"bypass": True}, {"num_iters": 1}, {"num_iters": 40})
+    )
+    assert off < 0.95
+    assert off < few < more
+    assert more > 1.05
+
+
+def test_points_are_cached_and_gone_on_with(run: Path, data: Path, tmp_path: Path) -> None:
+    bench = make_bench(run, data, device="cpu", limit=1)
+    settings = [Setting("iterations", t, ({"num_iters": t},) * 3) for t in (1, 2, 3)]
+    file = tmp_path / "points.csv"
+    first = run_ablation(bench, settings[:2], file, lambda items, label: items)
+    assert read_points(file) == first
+    done: list[Setting] = []
+
+    def watch(items, label):
+        done.extend(items)
+        return items
+
+    points = run_ablation(bench, settings, file, watch)
+    assert done == settings[2:]
+    assert points[:2] == first
+    assert all(0 <= point.dice <= 1 and point.gflops > 0 for point in points)
+    assert points[0].gflops < points[2].gflops
+    file.write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match="is not a table of an ablation"):
+        read_points(file)
+
+
+def test_numbers_survive_the_file(tmp_path: Path) -> None:
+    point = Point("rank (MU)", 3, 1 / 3, 7.1234567890123, 12.5, 0.9, 1e-3, 4, "capped in layers 9")
+    write_points(tmp_path / "points.csv", [point])
+    assert read_points(tmp_path / "points.csv") == [point]
+
+
+def test_the_ablation_command(run: Path, data: Path, tmp_path: Path) -> None:
+    command = ["ablate", "inference", "--run", str(run), "--data", str(data), "-o", str(tmp_path / "out")]
+    command += ["--iterations", "3", "--cases", "1", "--device", "cpu", "--json", "--baseline", str(run)]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    points = json.loads(result.stdout)
+    assert len(points) == 1 + 4 + 3 + 3 + 2 * 4
+    trained = points[0]
+    same = next(p for p in points if p["study"] == "first layers kept" and p["value"] == 3)
+    assert (same["dice"], same["hd95_mm"], same["gflops"]) == (trained["dice"], trained["hd95_mm"], trained["gflops"])
+    assert (tmp_path / "out" / "ablation.png").stat().st_size > 20_000
+
+
+class Pretend(Bench):
+    """A bench whose numbers are known: each layer's bypass costs some Dice and saves some time."""
+
+    def __init__(self, costs: list[float], savings: list[float]) -> None:
+        self.costs, self.savings = costs, savings
+        self.network = torch.nn.Sequential(*(m for m in build_small("swin-factorizer").encoder))
+
+    def scores(self, layers, track=None):
+        from factorizer.evaluation.scores import Score
+
+        lost = sum(cost for cost, layer in zip(self.costs, layers, strict=True) if layer.get("bypass"))
+        return [Score(f"c{i}", "x", "dice", 0.8 - lost + 0.001 * i) for i in range(6)]
+
+    def time(self, layers):
+        saved = sum(saving for saving, layer in zip(self.savings, layers, strict=True) if layer.get("bypass"))
+        return 100.0, 1 - saved
+
+
+def test_tuning_stays_within_the_bound_and_takes_what_is_cheap() -> None:
+    tuner = Tuner(Pretend(costs=[0.004, 0.001], savings=[0.2, 0.1]))
+    singles = tuner.singles()
+    assert len(singles) == 2 * len(options_of(5))
+    fast = tuner.combine(singles, 0.005)
+    assert fast is not None
+    assert [layer.get("bypass") for layer in fast.layers] == [True, True]
+    assert fast.time_ratio == pytest.approx(0.7)
+    balanced = tuner.combine(singles, 0.0025)
+    assert balanced is not None
+    assert [layer.get("bypass") for layer in balanced.layers] == [None, True]
+    assert tuner.combine(singles, 0.0) is None
+    assert Tuner(Pretend([0.1, 0.1], [-0.1, 0.0])).combine([], 0.5) is None
+
+
+def test_the_front() -> None:
+    points = [(1.0, 0.8, "a"), (0.5, 0.7, "b"), (0.6, 0.6, "c"), (0.7, 0.9, "d")]
+    assert [name for _, _, name in pareto(points)] == ["b", "d"]
+
+
+def test_the_tune_command_and_predict(run: Path, data: Path, tmp_path: Path) -> None:
+    command = ["tune", "--run", str(run), "--data", str(data), "--max-loss", "50%", "--device", "cpu", "--json"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["speeds"]
+    assert all(row["time_ratio"] < 1 for row in found)
+    assert (run / "speeds.png").exists()
+    before = [layer.num_iters for layer in nmf_layers(load(run, device="cpu").networks[0])]
+    assert before == [5, 5, 5]  # best is as trained
+    image = ["predict", "-i", str(data), "-o", str(tmp_path / "out"), "--run", str(run), "--speed", "fast"]
+    assert CliRunner().invoke(app, image).exit_code == 0
+    assert "is there already" in CliRunner().invoke(app, command).stderr
+    assert "--max-loss got 'x'" in CliRunner().invoke(app, [*command[:6], "x"]).stderr
+    assert np.isfinite([row["dice"] for row in found]).all()

@@ -1,0 +1,131 @@
+"""Components of layers: against the layer's own result, over windows, patches and files."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import nibabel
+import numpy as np
+import pytest
+import torch
+from scipy.stats import mannwhitneyu
+from small import build_small
+from typer.testing import CliRunner
+
+from factorizer.cli import app
+from factorizer.config import change_preset, load_preset
+from factorizer.data.synthetic import write_synthetic
+from factorizer.evaluation.metrics import dice
+from factorizer.inspection.alignment import Alignment, align, best_per_region, summarize
+from factorizer.inspection.components import Viewer, choose_layers, factorize, layers_of
+from factorizer.nn.blocks import ResidualNMF
+from factorizer.training.run import train_fold
+from factorizer.training.trainer import Machine
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.mark.parametrize("name", ["global-factorizer", "local-factorizer", "swin-factorizer"])
+@pytest.mark.parametrize("rank", [1, 2])
+def test_factors_give_the_layer_back(name: str, rank: int) -> None:
+    """F G^T of every window, dematricized and projected, is what the layer adds to its input."""
+    torch.manual_seed(0)
+    layer = next(m for m in build_small(name, rank=rank).eval().modules() if isinstance(m, ResidualNMF))
+    x = torch.randn(1, 8, 16, 16, 16)
+    wrapped = layer.wrapped_nmf
+    with torch.no_grad():
+        f, pictures = factorize(layer, x)
+        assert pictures.shape == (1, rank * 8 // wrapped.matricize.head_dim, 16, 16, 16)
+        torch.testing.assert_close(torch.linalg.vector_norm(f, dim=-2), torch.ones_like(f[..., 0, :]))
+        matricize = wrapped.matricize.fitted(x.shape[2:])
+        projected = wrapped.in_proj(layer.norm(x.movedim(1, -1))).relu().movedim(-1, 1)
+        _, g = wrapped.nmf.factorize(matricize.matricize(projected))
+        product = matricize.dematricize(f @ g.mT, x.shape[2:])
+        rebuilt = x + wrapped.out_proj(product.movedim(1, -1)).movedim(-1, 1)
+        torch.testing.assert_close(rebuilt, layer(x), rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(pictures, matricize.dematricize(g.mT, x.shape[2:]))
+
+
+def test_layers_are_numbered_along_the_data_path() -> None:
+    network = build_small("swin-factorizer").eval()
+    layers = layers_of(network)
+    assert [layer.number for layer in layers] == [1, 2, 3, 4, 5]  # three levels
+    seen: list[int] = []
+    for layer in layers:
+        layer.part.register_forward_hook(lambda *_, number=layer.number: seen.append(number))
+    with torch.no_grad():
+        network(torch.randn(1, 2, 16, 16, 16))
+    assert seen == [1, 2, 3, 4, 5]
+    assert [layer.number for layer in choose_layers(layers, "both")] == [1, 5]
+    assert [layer.number for layer in choose_layers(layers, "2,4")] == [2, 4]
+    with pytest.raises(ValueError, match="--layer got '9'; give first, last, both, all, or numbers from 1 to 5"):
+        choose_layers(layers, "9")
+    with pytest.raises(ValueError, match="no blocks that can be looked at"):
+        layers_of(build_small("unetr"))
+
+
+def test_a_viewer_leaves_the_network_alone_and_takes_convolutions_too() -> None:
+    for name, kind, count in (("swin-factorizer", "component", 2), ("nnunet", "channel", 16)):
+        network = build_small(name).eval()
+        x = torch.randn(1, 2, 16, 16, 16)
+        with torch.no_grad():
+            before = network(x)
+            layers = layers_of(network)[1:2]
+            pictures = Viewer(network, layers)(x)
+            assert torch.equal(network(x), before)
+        assert layers[0].kind == kind
+        assert pictures.shape == (1, count, 16, 16, 16)
+        assert (pictures >= 0).all()
+
+
+def test_alignment_against_others() -> None:
+    generator = np.random.default_rng(0)
+    mask = generator.random(500) < 0.2
+    picture = np.round(generator.normal(mask * 1.0, 1.0), 1)  # with ties
+    ((best, auc),) = align(picture, mask[None])
+    expected = mannwhitneyu(picture[mask], picture[~mask]).statistic / (mask.sum() * (~mask).sum())
+    assert auc == pytest.approx(expected)
+    assert best == pytest.approx(max(dice(picture >= cut, mask) for cut in np.unique(picture)))
+    ((scaled, _),) = align(1000 * picture + 5, mask[None])
+    assert scaled == best
+    assert np.isnan(align(picture, np.zeros((1, 500), bool))[0]).all()
+
+
+def test_a_summary_is_over_the_cases_that_have_the_region() -> None:
+    rows = [Alignment(f"c{i}", 1, p, "ET", 0.2 * p + 0.01 * i, 0.9) for i in range(5) for p in (1, 2)]
+    rows.append(Alignment("c9", 1, 1, "ET", float("nan"), float("nan")))
+    first, second = summarize(rows)
+    assert (first.cases, second.picture) == (5, 2)
+    assert first.dice == pytest.approx(0.22)
+    assert first.dice_low <= first.dice <= first.dice_high
+    assert best_per_region([first, second]) == [second]
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_synthetic("brats", data, cases=4, size=24, seed=0)
+    changes = ["training.max_steps=2", "training.folds=2", "model.widths=[8,16]", "data.patch_size=[16,16,16]"]
+    preset = change_preset(load_preset("brats"), [*changes, "model.window=4"])
+    machine = Machine(device="cpu", workers=0)
+    for name in ("swin-factorizer", "nnunet"):
+        system = change_preset(preset, [f"model.name={name}"])
+        train_fold(system, data=data, fold=0, out=tmp_path / name, machine=machine)
+    command = ["explain", "--run", str(tmp_path / "swin-factorizer"), "-i", str(data), "-o", str(tmp_path / "out")]
+    command += ["--baseline", str(tmp_path / "nnunet"), "--device", "cpu", "--json"]
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 0, result.output
+    tables = json.loads(result.stdout)
+    assert set(tables) == {"model", "baseline"}
+    assert {(row["layer"], row["region"]) for row in tables["model"]} >= {(1, "WT"), (3, "ET")}
+    volume = nibabel.load(tmp_path / "out" / "BRATS_001" / "model-layer1.nii.gz")
+    image = nibabel.load(data / "imagesTr" / "BRATS_001.nii.gz")
+    assert volume.shape == (24, 24, 24, 1)  # one head of eight channels
+    np.testing.assert_array_equal(volume.affine, image.affine)
+    with (tmp_path / "out" / "BRATS_001" / "model-layer1-factors.csv").open() as lines:
+        values = [float(row["value"]) for row in csv.DictReader(lines)]
+    assert len(values) == 8
+    assert (tmp_path / "out" / "BRATS_004.png").stat().st_size > 10_000
+    again = CliRunner().invoke(app, command)
+    assert "is not an empty folder" in again.stderr
