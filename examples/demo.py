@@ -26,12 +26,13 @@ from factorizer.data.preprocess import restore
 from factorizer.data.regions import labels_to_regions, regions_to_labels
 from factorizer.data.synthetic import write_synthetic
 from factorizer.evaluation.compare import Entry, compare_entries
-from factorizer.evaluation.evaluate import evaluate_folders
+from factorizer.evaluation.evaluate import evaluate_folders, list_references
 from factorizer.evaluation.metrics import dice
 from factorizer.evaluation.scores import Means, mean_scores, write_scores
 from factorizer.files import write_atomically
 from factorizer.inference.load import load
 from factorizer.inference.predict import predict_cases
+from factorizer.inspection.report import Explainer
 from factorizer.reports import page
 from factorizer.reports.examples import Gallery
 from factorizer.reports.figures import draw_boxes
@@ -93,8 +94,22 @@ def main(folder: Path) -> None:
         [gallery.read(case, "FLAIR") for case in chosen], labels=preset.data.labels, regions=preset.data.regions
     )
     boxes = draw_boxes(compare_entries(entries), "dice")
+    references, values = list_references(data, preset.data)
+    explainer = Explainer(
+        {"model": predictor},
+        "both",
+        folder / "components",
+        references=references,
+        label_values=values,
+        write_volumes=True,
+    )
+    best = cohort.case(chosen[-1])
+    explainer.explain(best)
+    explainer.write_tables()
+    components = (folder / "components" / f"{best.name}.png").read_bytes()
     write_atomically(folder / "segmentations.png", pictures)
-    write_page(folder / "index.html", preset, means, pictures, boxes, (run / "learning_curve.png").read_bytes())
+    curve = (run / "learning_curve.png").read_bytes()
+    write_page(folder / "index.html", preset, means, pictures, boxes, components, curve)
     console.print(
         f"mean Dice over ET, TC, WT: [bold]{average[OURS]:.3f}[/], {BASELINE} {average[BASELINE]:.3f}; "
         f"{time.monotonic() - started:.0f} s. Open [bold]{folder / 'index.html'}[/]"
@@ -136,7 +151,13 @@ def best_cut(probabilities: NDArray[np.float64], mask: NDArray[np.bool_]) -> flo
 
 
 def write_page(
-    file: Path, preset: Preset, means: dict[str, dict[str, Means]], pictures: bytes, boxes: bytes, curve: bytes
+    file: Path,
+    preset: Preset,
+    means: dict[str, dict[str, Means]],
+    pictures: bytes,
+    boxes: bytes,
+    components: bytes,
+    curve: bytes,
 ) -> None:
     rows = [
         [name, *(f"{100 * own[region].dice:.1f}" for region in own), *(f"{own[region].hd95_mm:.1f}" for region in own)]
@@ -153,6 +174,7 @@ def write_page(
         f"factorizer train --preset brats --data data --fold 0 --out run {changes}",
         "factorizer predict -i data -o predictions --run run/fold0",
         "factorizer evaluate -p predictions -r data --preset brats -o scores.csv",
+        "factorizer explain --run run/fold0 -i data -o components",
     ]
     parts = [
         page.paragraph(
@@ -163,6 +185,9 @@ def write_page(
         page.picture(pictures, "segmentations of four unseen cases, from the worst to the best"),
         page.note("Four unseen cases from the worst to the best by mean Dice of the two models."),
         page.picture(boxes, "box plots of Dice"),
+        page.heading("What the first and the last layer see"),
+        page.picture(components, "spatial components of two NMF layers"),
+        page.note("Over each picture the region it agrees with best, and the Dice of its best threshold."),
         page.heading("Training"),
         page.picture(curve, "learning curve"),
         page.heading("The same by hand"),

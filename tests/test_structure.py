@@ -17,7 +17,7 @@ ALLOWED = {
     "data": {"config", "data", "files"},
     "inference": {"config", "data", "evaluation", "files", "inference", "models", "nn"},
     "evaluation": {"config", "data", "evaluation", "files"},
-    "training": {"config", "data", "doctor", "evaluation", "files", "inference", "models", "nn", "training"},
+    "training": {"config", "data", "doctor", "evaluation", "files", "inference", "models", "nn", "reports", "training"},
     "commands": {
         "commands",
         "config",

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from monai.inferers.utils import sliding_window_inference
 from torch import Tensor, nn
 
-from factorizer.inference.sliding import average, count_windows, mirror, predict_probabilities, predict_slabs
+from factorizer.inference.sliding import Sliding, average, mirror
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
@@ -19,7 +21,7 @@ def network() -> nn.Module:
     return nn.Sequential(*layers).eval()  # what it says of a voxel depends on the window
 
 
-WINDOWS = {"window": (8, 12, 8), "overlap": 0.5}
+WINDOWS = Sliding((8, 12, 8), 0.5)
 
 
 @pytest.mark.parametrize("blending", ["constant", "gaussian"])
@@ -29,27 +31,28 @@ def test_it_is_monais(network: nn.Module, size: tuple[int, ...], blending: str) 
     with torch.no_grad():
         expected = sliding_window_inference(image[None], (8, 12, 8), 1, network, overlap=0.5, mode=blending)[0]
     steps: list[int] = []
-    ours = predict_probabilities(network, image, **WINDOWS, blending=blending, advance=lambda: steps.append(1))
+    sliding = replace(WINDOWS, blending=blending)
+    ours = sliding.probabilities(network, image, lambda: steps.append(1))
     assert ours.shape == (3, *size)
     torch.testing.assert_close(ours, expected.sigmoid(), rtol=0, atol=1e-6)
-    assert len(steps) == count_windows(size, (8, 12, 8), 0.5)
+    assert len(steps) == sliding.count(size)
 
 
 def test_an_image_of_the_size_of_the_window_is_a_plain_forward_pass(network: nn.Module) -> None:
     image = torch.randn(2, 8, 12, 8)
     with torch.no_grad():
         expected = network(image[None])[0].sigmoid()
-    torch.testing.assert_close(predict_probabilities(network, image, **WINDOWS, blending="constant"), expected)
+    torch.testing.assert_close(WINDOWS.probabilities(network, image), expected)
 
 
 def test_neither_batches_nor_threads_matter(network: nn.Module) -> None:
     image = torch.randn(2, 20, 30, 19)
-    one = predict_probabilities(network, image, **WINDOWS, blending="gaussian")
+    one = replace(WINDOWS, blending="gaussian").probabilities(network, image)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
         for batch_size in (2, 5, 100):
-            other = predict_probabilities(network, image, **WINDOWS, blending="gaussian", batch_size=batch_size)
+            other = replace(WINDOWS, blending="gaussian", batch_size=batch_size).probabilities(network, image)
             assert (one - other).abs().max() < 1e-5
             differ = (one >= 0.5) != (other >= 0.5)
             assert ((one - 0.5).abs()[differ] < 1e-5).all()
@@ -59,8 +62,7 @@ def test_neither_batches_nor_threads_matter(network: nn.Module) -> None:
 
 def test_rows_are_given_out_as_soon_as_they_are_done(network: nn.Module) -> None:
     image, seen = torch.randn(2, 40, 12, 8), []
-    options = {"blending": "constant", "batch_size": 1, "device": "cpu"}
-    for slab in predict_slabs(network, image, **WINDOWS, **options, advance=lambda: seen.append("window")):
+    for slab in WINDOWS.slabs(network, image, lambda: seen.append("window")):
         seen.append(slab.shape[1])
     assert [item for item in seen if item != "window"] == [4] * 8 + [8]
     assert seen[:2] == ["window", 4]  # after the first layer of windows
@@ -71,7 +73,7 @@ def test_a_2d_image() -> None:
     network = nn.Conv2d(3, 1, 1)
     with torch.no_grad():
         expected = network(image[None])[0].sigmoid()
-    ours = predict_probabilities(network, image, window=(8, 16), overlap=0.25, blending="gaussian")
+    ours = Sliding((8, 16), 0.25, "gaussian").probabilities(network, image)
     torch.testing.assert_close(ours, expected)
 
 

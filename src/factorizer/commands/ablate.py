@@ -18,6 +18,7 @@ from factorizer.commands.console import (
     track,
     user_errors,
 )
+from factorizer.commands.train import Changes, PresetName, Workers, make_progress, settle
 
 if TYPE_CHECKING:
     from factorizer.inspection.ablation import Point
@@ -74,6 +75,41 @@ def inference(
         print_json([asdict(point) for point in points])
     else:
         print_points(points)
+
+
+@app.command()
+def training(
+    preset: PresetName,
+    data: DataFolder,
+    out: Annotated[Path, typer.Option("--out", help="A folder; one that was begun is gone on with.")],
+    table: Annotated[str, typer.Option("--table", help="subblocks (Table 3), position (Table 4), or both.")] = "both",
+    fold: Annotated[int, typer.Option(help="The fold that is held out.")] = 0,
+    changes: Changes = None,
+    device: Device = "auto",
+    workers: Workers = 2,
+) -> None:
+    """Train the variants of the paper's Tables 3 and 4: without NMF, without MLP, with and without positions."""
+    with user_errors():
+        settings = settle(preset, None, changes)
+        from factorizer.training.ablation import TABLES, ablate_training
+        from factorizer.training.trainer import Machine
+
+        tables = list(TABLES) if table == "both" else [table]
+        if tables[0] not in TABLES:
+            raise ValueError(f"--table got {table!r}; choose subblocks, position or both")
+        files = ablate_training(
+            settings,
+            tables=tables,
+            data=data,
+            fold=fold,
+            out=out,
+            machine=Machine(device=device, workers=workers),
+            callbacks=[make_progress(settings.training.batch_size)],
+            say=say,
+            track=track,
+        )
+        for file in files:
+            say_written(file)
 
 
 def print_points(points: list[Point]) -> None:

@@ -90,7 +90,7 @@ def predict_case(
     if flat != (len(preset.data.patch_size) == 2):
         message = f"it is {'2D' if flat else '3D'}, and the model is for {'3D' if flat else '2D'} images"
         raise DataError(Problem(case.name, str(first_file(case)), message, "choose another model"))
-    check_memory(preset, case, batch_size=predictor.batch_size, keep_probabilities=save_probabilities)
+    check_memory(preset, case, batch_size=predictor.sliding.batch_size, keep_probabilities=save_probabilities)
     prepared = predictor.prepare(case, preset.data.channels)
     advance = watch(case, predictor.windows(prepared))
     segmented = predictor.segment(prepared, keep_probabilities=save_probabilities, advance=advance)

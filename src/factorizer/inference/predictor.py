@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from factorizer.config import Preset
 from factorizer.data.cases import Case
@@ -17,10 +17,9 @@ from factorizer.data.images import Volume, VoxelGrid, canonical_grid, is_regular
 from factorizer.data.preprocess import Prepared, prepare_case, prepare_volume
 from factorizer.data.regions import regions_to_labels
 from factorizer.inference.restore import restore_slabs
-from factorizer.inference.sliding import average, count_windows, mirror, predict_slabs
+from factorizer.inference.sliding import Advance, Sliding, average, mirror
 
 Array = NDArray[Any]
-Advance = Callable[[], object]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +45,11 @@ class Predictor:
         mirrored: bool = False,
         batch_size: int = 1,
     ) -> None:
-        self.preset, self.device, self.batch_size = preset, torch.device(device), batch_size
+        self.preset, self.device = preset, torch.device(device)
+        inference = preset.inference
+        self.sliding = Sliding(
+            preset.data.patch_size, inference.overlap, inference.blending, batch_size=batch_size, device=self.device
+        )
         self.networks = [network.to(self.device).eval() for network in networks]
         self.network = average(self.networks)
         if mirrored:
@@ -102,8 +105,7 @@ class Predictor:
 
     def windows(self, prepared: Prepared) -> int:
         """How often `advance` is called for an image."""
-        data, inference = self.preset.data, self.preset.inference
-        return count_windows(prepared.image.shape[1:], data.patch_size, inference.overlap)
+        return self.sliding.count(prepared.image.shape[1:])
 
     def segment(
         self, prepared: Prepared, *, keep_probabilities: bool = False, advance: Advance = lambda: None
@@ -114,7 +116,8 @@ class Predictor:
         labels = np.zeros(shape, np.uint8)
         kept = np.zeros((self.preset.out_channels, *shape), np.float32) if keep_probabilities else None
         row = 0
-        for slab in restore_slabs(self.slabs(prepared, advance), prepared.frame):
+        slabs = self.sliding.slabs(self.network, torch.from_numpy(prepared.image), advance)
+        for slab in restore_slabs((slab.sigmoid() for slab in slabs), prepared.frame):
             rows = slice(row, row := row + slab.shape[1])
             probabilities = slab.numpy()
             labels[rows] = regions_to_labels(probabilities, data.labels, data.regions, threshold=threshold)
@@ -122,16 +125,3 @@ class Predictor:
                 kept[:, rows] = probabilities
         turned = np.ascontiguousarray(restore_orientation(labels[None], grid)[0])
         return Segmented(turned, None if kept is None else np.ascontiguousarray(restore_orientation(kept, grid)))
-
-    def slabs(self, prepared: Prepared, advance: Advance) -> Iterator[Tensor]:
-        data, inference = self.preset.data, self.preset.inference
-        return predict_slabs(
-            self.network,
-            torch.from_numpy(prepared.image),
-            window=data.patch_size,
-            overlap=inference.overlap,
-            blending=inference.blending,
-            batch_size=self.batch_size,
-            device=self.device,
-            advance=advance,
-        )

@@ -8,6 +8,7 @@ needs the logits of all its voxels at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import ceil, prod
 from typing import Literal
@@ -21,109 +22,67 @@ from factorizer.data.patches import padding_of
 
 Network = Callable[[Tensor], Tensor]
 Blending = Literal["constant", "gaussian"]
+Advance = Callable[[], object]
 
 
-def predict_probabilities(
-    network: Network,
-    image: Tensor,
-    *,
-    window: Sequence[int],
-    overlap: float,
-    blending: Blending,
-    batch_size: int = 1,
-    device: torch.device | str = "cpu",
-    advance: Callable[[], object] = lambda: None,
-) -> Tensor:
-    """Image (C, *spatial) -> probabilities (regions, *spatial) of the whole image, on the image's device."""
-    slabs = predict_slabs(
-        network,
-        image,
-        window=window,
-        overlap=overlap,
-        blending=blending,
-        batch_size=batch_size,
-        device=device,
-        advance=advance,
-    )
-    return torch.cat([slab.to(image.device) for slab in slabs], dim=1)
+@dataclass(frozen=True)
+class Sliding:
+    """How windows are laid over an image: their size, how much neighbours overlap, and how they are averaged.
 
-
-def predict_slabs(
-    network: Network,
-    image: Tensor,
-    *,
-    window: Sequence[int],
-    overlap: float,
-    blending: Blending,
-    batch_size: int,
-    device: torch.device | str,
-    advance: Callable[[], object],
-) -> Iterator[Tensor]:
-    """Image (C, *spatial) -> probabilities (regions, rows, *rest), consecutive rows of the first axis."""
-    slabs = average_slabs(
-        network,
-        image,
-        window=window,
-        overlap=overlap,
-        blending=blending,
-        batch_size=batch_size,
-        device=device,
-        advance=advance,
-    )
-    for slab in slabs:
-        yield slab.sigmoid()
-
-
-def average_slabs(
-    network: Network,
-    image: Tensor,
-    *,
-    window: Sequence[int],
-    overlap: float,
-    blending: Blending,
-    batch_size: int,
-    device: torch.device | str,
-    advance: Callable[[], object],
-) -> Iterator[Tensor]:
-    """Image (C, *spatial) -> the network's outputs, averaged over windows, as consecutive rows (outputs, rows, *rest).
-
-    An image smaller than the window is padded as in training. `device` is the network's; `advance` is called after
-    each window.
+    `batch_size` windows are computed at a time, on the network's `device`.
     """
-    size = image.shape[1:]
-    padding = padding_of(size, window)
-    if any(n for pair in padding for n in pair):
-        image = F.pad(image, [n for pair in reversed(padding) for n in pair])
-    layers, *others = window_starts(image.shape[1:], window, overlap)
-    places = list(product(*others))
-    weight = importance(window, blending).to(device)
-    plane = tuple(image.shape[2:])
-    total = torch.zeros(0)
-    weights = torch.zeros(window[0], *plane, device=device)
-    inside = tuple(slice(before, before + n) for (before, _), n in zip(padding, size, strict=True))
-    for layer, following in zip(layers, [*layers[1:], image.shape[1]], strict=True):
-        for group in (places[i : i + batch_size] for i in range(0, len(places), batch_size)):
-            boxes = [tuple(slice(a, a + n) for a, n in zip(place, window[1:], strict=True)) for place in group]
-            patches = torch.stack([image[(slice(None), slice(layer, layer + window[0]), *box)] for box in boxes])
-            with torch.inference_mode():
-                logits = network(patches.to(device, non_blocking=True)).float()
-            if not total.numel():
-                total = torch.zeros(logits.shape[1], window[0], *plane, device=device)
-            for box, values in zip(boxes, logits, strict=True):
-                total[(slice(None), slice(None), *box)] += values * weight
-                weights[(slice(None), *box)] += weight
-                advance()
-        done = following - layer
-        first, last = (max(0, min(n - layer, done)) for n in (inside[0].start, inside[0].stop))
-        if last > first:
-            finished = total[:, first:last] / weights[first:last]
-            yield finished[(slice(None), slice(None), *inside[1:])]
-        total, weights = shift(total, done, dim=1), shift(weights, done, dim=0)
 
+    window: tuple[int, ...]
+    overlap: float
+    blending: Blending = "constant"
+    batch_size: int = 1
+    device: torch.device | str = "cpu"
 
-def count_windows(size: Sequence[int], window: Sequence[int], overlap: float) -> int:
-    padded = [max(n, w) for n, w in zip(size, window, strict=True)]
-    return prod(len(starts) for starts in window_starts(padded, window, overlap))
+    def probabilities(self, network: Network, image: Tensor, advance: Advance = lambda: None) -> Tensor:
+        """Image (C, *spatial) -> probabilities (regions, *spatial) of the whole image, on the image's device."""
+        slabs = [slab.sigmoid().to(image.device) for slab in self.slabs(network, image, advance)]
+        return torch.cat(slabs, dim=1)
+
+    def slabs(self, network: Network, image: Tensor, advance: Advance = lambda: None) -> Iterator[Tensor]:
+        """Image (C, *spatial) -> the network's outputs, averaged over windows, as consecutive rows (outputs, rows,
+        *rest).
+
+        An image smaller than the window is padded as in training; `advance` is called after each window.
+        """
+        size, window, device = image.shape[1:], self.window, self.device
+        padding = padding_of(size, window)
+        if any(n for pair in padding for n in pair):
+            image = F.pad(image, [n for pair in reversed(padding) for n in pair])
+        layers, *others = window_starts(image.shape[1:], window, self.overlap)
+        places = list(product(*others))
+        weight = importance(window, self.blending).to(device)
+        plane = tuple(image.shape[2:])
+        total = torch.zeros(0)
+        weights = torch.zeros(window[0], *plane, device=device)
+        inside = tuple(slice(before, before + n) for (before, _), n in zip(padding, size, strict=True))
+        for layer, following in zip(layers, [*layers[1:], image.shape[1]], strict=True):
+            for group in (places[i : i + self.batch_size] for i in range(0, len(places), self.batch_size)):
+                boxes = [tuple(slice(a, a + n) for a, n in zip(place, window[1:], strict=True)) for place in group]
+                patches = torch.stack([image[(slice(None), slice(layer, layer + window[0]), *box)] for box in boxes])
+                with torch.inference_mode():
+                    outputs = network(patches.to(device, non_blocking=True)).float()
+                if not total.numel():
+                    total = torch.zeros(outputs.shape[1], window[0], *plane, device=device)
+                for box, values in zip(boxes, outputs, strict=True):
+                    total[(slice(None), slice(None), *box)] += values * weight
+                    weights[(slice(None), *box)] += weight
+                    advance()
+            done = following - layer
+            first, last = (max(0, min(n - layer, done)) for n in (inside[0].start, inside[0].stop))
+            if last > first:
+                finished = total[:, first:last] / weights[first:last]
+                yield finished[(slice(None), slice(None), *inside[1:])]
+            total, weights = shift(total, done, dim=1), shift(weights, done, dim=0)
+
+    def count(self, size: Sequence[int]) -> int:
+        """The windows of an image of this size."""
+        padded = [max(n, w) for n, w in zip(size, self.window, strict=True)]
+        return prod(len(starts) for starts in window_starts(padded, self.window, self.overlap))
 
 
 def window_starts(size: Sequence[int], window: Sequence[int], overlap: float) -> list[list[int]]:

@@ -18,12 +18,12 @@ from torch import nn
 from factorizer.data.cache import Settings, settings_for
 from factorizer.data.cases import Cohort
 from factorizer.data.folds import read_folds
-from factorizer.data.images import canonical_grid, read_label, turn_to_canonical
 from factorizer.data.layouts import read_cohort
-from factorizer.evaluation.scores import Score, score_label_maps
+from factorizer.evaluation.scores import Score
 from factorizer.files import write_atomically
 from factorizer.inference.load import find_models, load
 from factorizer.inference.predictor import Predictor
+from factorizer.inference.score import score_case
 from factorizer.inspection.settings import LayerSetting, Setting, applied
 from factorizer.profiling.count import count_flops
 
@@ -70,23 +70,12 @@ class Bench:
 
     def scores(self, layers: Sequence[LayerSetting], track: Track = lambda items, label: items) -> list[Score]:
         """Every case under a setting."""
-        data = self.predictor.preset.data
-        rows: list[Score] = []
         with applied(self.network, layers):
-            for name in track(self.names, "scoring"):
-                case = self.cohort.case(name)
-                prepared = self.predictor.prepare(case, self.settings.channels)
-                grid = prepared.frame.grid
-                labels = turn_to_canonical(self.predictor.segment(prepared).labels[None], grid)[0]
-                rows += score_label_maps(
-                    name,
-                    labels,
-                    read_label(case, self.settings.label_values, grid),
-                    labels=data.labels,
-                    regions=data.regions,
-                    spacing_mm=canonical_grid(grid).spacing_mm,
-                )
-        return rows
+            return [
+                row
+                for name in track(self.names, "scoring")
+                for row in score_case(self.predictor, self.cohort.case(name), self.settings)
+            ]
 
     def time(self, layers: Sequence[LayerSetting]) -> tuple[float, float]:
         """Milliseconds of one window, and the ratio to the trained setting: medians over alternating rounds."""

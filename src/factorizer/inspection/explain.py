@@ -14,7 +14,6 @@ from factorizer.data.cases import Case
 from factorizer.data.preprocess import Prepared
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.restore import restore_slabs
-from factorizer.inference.sliding import average_slabs
 from factorizer.inspection.alignment import Alignment, align
 from factorizer.inspection.components import Layer, Viewer
 
@@ -35,19 +34,9 @@ def view_layers(
     predictor: Predictor, prepared: Prepared, layers: Sequence[Layer], advance: Callable[[], object] = lambda: None
 ) -> Iterator[View]:
     """One layer after the other, as the pictures of all would not fit into memory."""
-    data, inference = predictor.preset.data, predictor.preset.inference
     for layer in layers:
         viewer = Viewer(predictor.networks[0], [layer])
-        slabs = average_slabs(
-            viewer,
-            torch.from_numpy(prepared.image),
-            window=data.patch_size,
-            overlap=inference.overlap,
-            blending=inference.blending,
-            batch_size=1,
-            device=predictor.device,
-            advance=advance,
-        )
+        slabs = predictor.sliding.slabs(viewer, torch.from_numpy(prepared.image), advance)
         pictures = torch.cat(list(restore_slabs(slabs, prepared.frame)), dim=1).numpy()
         factors = viewer.mean_factors(layer.number).numpy() if viewer.factors[layer.number] else None
         yield View(layer.number, layer.kind, pictures, factors)

@@ -7,8 +7,9 @@ random numbers of the network (dropout) are seeded by the step. A run that is re
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from factorizer.data.cache import CaseStore
 from factorizer.data.patches import PatchDataset
 from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import dice
-from factorizer.inference.sliding import predict_probabilities
+from factorizer.inference.sliding import Sliding
 from factorizer.training.loss import supervised_loss
 from factorizer.training.schedule import rate_factor
 from factorizer.training.trainer import share_batch
@@ -43,9 +44,7 @@ class Segmentation(LightningModule):
         warmup_steps: int,
         supervision_weights: Sequence[float],
         dice_epsilon: float,
-        window: Sequence[int],
-        overlap: float,
-        blending: Literal["constant", "gaussian"],
+        sliding: Sliding,
         threshold: float,
         seed: int,
     ) -> None:
@@ -54,8 +53,7 @@ class Segmentation(LightningModule):
         self.learning_rate, self.weight_decay = learning_rate, weight_decay
         self.max_steps, self.warmup_steps = max_steps, warmup_steps
         self.supervision_weights, self.dice_epsilon = tuple(supervision_weights), dice_epsilon
-        self.sliding: dict[str, Any] = {"window": tuple(window), "overlap": overlap, "blending": blending}
-        self.threshold = threshold
+        self.sliding, self.threshold = sliding, threshold
         self.validated: dict[str, dict[str, float]] = {}
 
     def configure_optimizers(self) -> Any:
@@ -109,7 +107,8 @@ class Segmentation(LightningModule):
         self.log("learning_rate", optimizer.param_groups[0]["lr"], prog_bar=True)
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
-        probabilities = predict_probabilities(self.network, batch["image"], **self.sliding, device=self.device)
+        sliding = replace(self.sliding, device=self.device)
+        probabilities = sliding.probabilities(self.network, batch["image"])
         masks, truth = (probabilities >= self.threshold).cpu().numpy(), batch["masks"].cpu().numpy()
         scores = {region: dice(m, r) for region, m, r in zip(self.regions, masks, truth, strict=True)}
         self.validated[batch["case"]] = scores

@@ -9,11 +9,11 @@ from typing import Any
 
 from factorizer.data.cache import settings_for
 from factorizer.data.folds import read_folds
-from factorizer.data.images import canonical_grid, read_label, turn_to_canonical
 from factorizer.data.layouts import read_cohort
 from factorizer.data.regions import labels_to_regions
 from factorizer.inference.load import find_models, load
 from factorizer.inference.postprocess import CANDIDATES, Cleaning, choose, try_candidates, write_rules
+from factorizer.inference.score import predict_and_read
 from factorizer.training.folder import RunError
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
@@ -44,14 +44,10 @@ def choose_postprocessing(run: Path, data: Path, *, device: str, track: Track) -
         section = predictor.preset.data
         settings = settings_for(cohort, section)
         for name in track(names, f"predicting fold {fold}"):
-            case = cohort.case(name)
-            prepared = predictor.prepare(case, settings.channels)
-            grid = prepared.frame.grid
-            labels = turn_to_canonical(predictor.segment(prepared).labels[None], grid)[0]
-            reference = read_label(case, settings.label_values, grid)
+            labels, reference, spacing = predict_and_read(predictor, cohort.case(name), settings)
             ours, theirs = (labels_to_regions(m, section.labels, section.regions) for m in (labels, reference))
             for region, mask, truth in zip(section.regions, ours, theirs, strict=True):
-                tried.setdefault(region, []).append(try_candidates(mask, truth, canonical_grid(grid).spacing_mm))
+                tried.setdefault(region, []).append(try_candidates(mask, truth, spacing))
     choices = []
     for region, scores in tried.items():
         best = choose(scores)

@@ -23,12 +23,13 @@ from factorizer.config import Preset
 from factorizer.data.cache import CaseStore, Settings, settings_for
 from factorizer.data.cases import Cohort
 from factorizer.data.folds import split_fold, write_folds
-from factorizer.data.images import canonical_grid, read_label, turn_to_canonical
 from factorizer.data.layouts import read_cohort
-from factorizer.evaluation.scores import Score, score_label_maps, write_scores
+from factorizer.evaluation.scores import Score, write_scores
 from factorizer.files import write_atomically
 from factorizer.inference.load import ZOO, find_models, load_what_fits, make_network, read_weights
 from factorizer.inference.predictor import Predictor
+from factorizer.inference.score import score_case
+from factorizer.inference.sliding import Sliding
 from factorizer.nn.unet import UNet
 from factorizer.training.activations import checkpoint_activations
 from factorizer.training.checkpoints import Checkpoints, newest_readable
@@ -259,9 +260,7 @@ def make_module(preset: Preset, machine: Machine, init: str | None, say: Say) ->
         warmup_steps=warmup,
         supervision_weights=training.deep_supervision_weights,
         dice_epsilon=training.dice_epsilon,
-        window=preset.data.patch_size,
-        overlap=inference.overlap,
-        blending=inference.blending,
+        sliding=Sliding(preset.data.patch_size, inference.overlap, inference.blending),
         threshold=inference.threshold,
         seed=training.seed,
     )
@@ -280,23 +279,8 @@ def initialize(network: nn.Module, source: str, say: Say) -> None:
 def score_cases(
     predictor: Predictor, cohort: Cohort, names: Sequence[str], settings: Settings, track: Track
 ) -> dict[str, list[Score]]:
-    """Predict cases as `factorizer predict` does and score them as `factorizer evaluate` does."""
-    data = predictor.preset.data
-    scored = {}
-    for name in track(names, "scoring the held-out cases"):
-        case = cohort.case(name)
-        prepared = predictor.prepare(case, settings.channels)
-        grid = prepared.frame.grid
-        labels = turn_to_canonical(predictor.segment(prepared).labels[None], grid)[0]
-        scored[name] = score_label_maps(
-            name,
-            labels,
-            read_label(case, settings.label_values, grid),
-            labels=data.labels,
-            regions=data.regions,
-            spacing_mm=canonical_grid(grid).spacing_mm,
-        )
-    return scored
+    tracked = track(names, "scoring the held-out cases")
+    return {name: score_case(predictor, cohort.case(name), settings) for name in tracked}
 
 
 def rounded(seconds: dict[str, float]) -> dict[str, float]:

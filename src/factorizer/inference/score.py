@@ -1,0 +1,29 @@
+"""Predict a case that has a reference, as `factorizer predict` does, and score it as `factorizer evaluate` does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import NDArray
+
+from factorizer.data.cache import Settings
+from factorizer.data.cases import Case
+from factorizer.data.images import canonical_grid, read_label, turn_to_canonical
+from factorizer.evaluation.scores import Score, score_label_maps
+from factorizer.inference.predictor import Predictor
+
+Array = NDArray[Any]
+
+
+def predict_and_read(predictor: Predictor, case: Case, settings: Settings) -> tuple[Array, Array, tuple[float, ...]]:
+    """The label map predicted, the reference, both in canonical orientation, and the size of their voxels."""
+    prepared = predictor.prepare(case, settings.channels)
+    grid = prepared.frame.grid
+    labels = turn_to_canonical(predictor.segment(prepared).labels[None], grid)[0]
+    return labels, read_label(case, settings.label_values, grid), canonical_grid(grid).spacing_mm
+
+
+def score_case(predictor: Predictor, case: Case, settings: Settings) -> list[Score]:
+    data = predictor.preset.data
+    labels, reference, spacing = predict_and_read(predictor, case, settings)
+    return score_label_maps(case.name, labels, reference, labels=data.labels, regions=data.regions, spacing_mm=spacing)

@@ -1,0 +1,88 @@
+"""`factorizer ablate training`: the paper's two ablations that need training, as runs and as its Tables 3 and 4."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from factorizer.config import Preset, change_preset
+from factorizer.evaluation.compare import Entry, compare_entries
+from factorizer.evaluation.scores import read_scores
+from factorizer.files import write_atomically
+from factorizer.reports.tables import comparison_files, tests_csv
+from factorizer.training.run import train_fold
+
+FULL = "swin, NMF and MLP"
+KINDS = ("global", "local", "swin")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of a table: its name, and how it differs from the preset."""
+
+    name: str
+    changes: Sequence[str]
+
+
+def system(kind: str) -> str:
+    return f"model.name={kind}-factorizer"
+
+
+SUBBLOCKS = [
+    Variant("MLP only", [system("swin"), "model.mixer=none"]),
+    *(Variant(f"{kind}, NMF only", [system(kind), "model.mlp_ratio=0.0"]) for kind in KINDS),
+    Variant(FULL, [system("swin")]),
+]
+POSITIONS = [
+    Variant(f"{kind}, {'with' if with_position else 'without'} position", [system(kind), change])
+    for kind in KINDS
+    for with_position in (False, True)
+    for change in [f"model.position_embedding={str(with_position).lower()}"]
+]
+TABLES = {"subblocks": SUBBLOCKS, "position": POSITIONS}
+
+
+def ablate_training(
+    preset: Preset,
+    *,
+    tables: Sequence[str],
+    data: Path,
+    fold: int,
+    out: Path,
+    say: Callable[[str], object],
+    **options: Any,
+) -> list[Path]:
+    """Train every variant, or go on with it, then write each table; a variant in both tables is trained once."""
+    runs: dict[str, Path] = {}  # by configuration
+    written: list[Path] = []
+    for table in tables:
+        entries = []
+        for variant in TABLES[table]:
+            own = change_preset(preset, variant.changes)
+            key = own.model_dump_json()
+            if key not in runs:
+                say(f"{table}: {variant.name}")
+                place = out / "runs" / variant.name.replace(", ", "-").replace(" ", "-")
+                outcome = train_fold(own, data=data, fold=fold, out=place, resume=True, say=say, **options)
+                if not outcome.finished:
+                    return written
+                runs[key] = outcome.folder
+            entries.append(Entry(variant.name, read_scores(runs[key] / "scores.csv")))
+        written += write_table(out / table, entries, pairs=table == "position")
+    return written
+
+
+def write_table(folder: Path, entries: Sequence[Entry], *, pairs: bool) -> list[Path]:
+    """The table with its tests: against the last variant, or of each pair of variants by itself."""
+    comparison = compare_entries(entries, reference=entries[-1].name)
+    files = comparison_files(comparison)
+    if pairs:
+        two = [compare_entries(entries[i : i + 2], reference=entries[i + 1].name) for i in range(0, len(entries), 2)]
+        head = tests_csv(two[0]).splitlines()[0]
+        lines = [line for one in two for line in tests_csv(one).splitlines()[1:]]
+        files["tests.csv"] = "\n".join([head, *lines]) + "\n"
+    for name, content in files.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in files]

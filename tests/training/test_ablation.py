@@ -1,0 +1,46 @@
+"""The ablations that need training."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from factorizer.cli import app
+from factorizer.config import build_options, change_preset, load_preset
+from factorizer.data.synthetic import write_synthetic
+from factorizer.models.registry import build_model
+from factorizer.nn.blocks import ResidualMLP, ResidualNMF
+from factorizer.training.ablation import POSITIONS, SUBBLOCKS
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+SMALL = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]"]
+
+
+@pytest.mark.parametrize("variant", [*SUBBLOCKS, *POSITIONS], ids=lambda variant: variant.name)
+def test_variants_have_what_they_say(variant) -> None:
+    preset = change_preset(load_preset("brats"), [*SMALL, *variant.changes])
+    model = build_model(preset.model.name, **build_options(preset, preset.model.name))
+    nmf, mlp = (any(isinstance(m, kind) for m in model.modules()) for kind in (ResidualNMF, ResidualMLP))
+    assert nmf == ("MLP only" not in variant.name)
+    assert mlp == ("NMF only" not in variant.name)
+    assert (model.position is not None) == ("without position" not in variant.name)
+
+
+def test_the_command_trains_and_compares(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_synthetic("isles22", data, cases=4, size=24, seed=0)
+    settings = [*SMALL, "training.max_steps=1", "training.folds=2"]
+    command = ["ablate", "training", "--preset", "isles22", "--data", str(data), "--out", str(tmp_path / "out")]
+    command += ["--device", "cpu", "--workers", "0", *(part for s in settings for part in ("--set", s))]
+    result = CliRunner().invoke(app, [*command, "--table", "position"])
+    assert result.exit_code == 0, result.output
+    with (tmp_path / "out" / "position" / "tests.csv").open() as lines:
+        pairs = {(row["model"], row["other"]) for row in csv.DictReader(lines)}
+    assert pairs == {(f"{k}, with position", f"{k}, without position") for k in ("global", "local", "swin")}
+    again = CliRunner().invoke(app, [*command, "--table", "position"])
+    assert again.exit_code == 0
+    assert again.stderr.count("is finished") == 6
+    assert "choose subblocks, position or both" in CliRunner().invoke(app, [*command, "--table", "x"]).stderr
