@@ -35,7 +35,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     changes = ["training.max_steps=2", "training.folds=2", "model.widths=[8,16]", "data.patch_size=[16,16,16]"]
-    preset = change_preset(load_preset("isles22"), [*changes, "model.window=4", "model.head_dim=4"])
+    preset = change_preset(load_preset("isles22"), [*changes, "model.window=4", "model.head_dim=2"])
     out = tmp_path_factory.mktemp("run") / "run"
     return train_fold(preset, data=data, fold=0, out=out, machine=Machine(device="cpu", workers=0)).folder
 
@@ -126,7 +126,7 @@ def test_the_ablation_command(run: Path, data: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     points = json.loads(result.stdout)
-    assert len(points) == 1 + 4 + 3 + 3 + 2 * 4
+    assert len(points) == 1 + 4 + 3 + 3 + 2 * 2
     trained = points[0]
     same = next(p for p in points if p["study"] == "first layers kept" and p["value"] == 3)
     assert (same["dice"], same["hd95_mm"], same["gflops"]) == (trained["dice"], trained["hd95_mm"], trained["gflops"])

@@ -54,7 +54,7 @@ def test_gradients_and_names_stay(name: str) -> None:
             torch.testing.assert_close(got[key], gradient, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["nnunet", "performer"])
+@pytest.mark.parametrize("name", ["nnunet"])
 def test_memory_is_saved(name: str) -> None:
     kept, again = (
         float(
