@@ -149,7 +149,10 @@ class Model(Section):
     head_dim: int = options(8, "channels E of a head (Factorizers and Performer)", gt=0)
     rank: int = options(1, "rank R of the factorization", gt=0)
     num_iters: int = options(5, "iterations T of the factorization", gt=0)
-    solver: Literal["hals", "mu"] = options("hals", "how the factorization is updated")
+    solver: Literal["hals", "mu", "semi", "convex", "greedy"] = options(
+        "hals", "how the factorization is updated; the last three are beyond the paper"
+    )
+    tolerance: Probability = options(0.1, "share of a matrix that a greedy factorization may leave")
     mixer: Literal["nmf", "none"] = options("nmf", "none leaves the NMF sub-block out")
     mlp_ratio: float = options(2.0, "hidden width of the MLP over its width; 0 leaves it out", ge=0)
     dropout: Annotated[float, Field(ge=0, lt=1)] = options(0.0, "dropout rate (Factorizers and Performer)")

@@ -30,6 +30,7 @@ def build_factorizer(
     rank: int = 1,
     num_iters: int = 5,
     solver: str = "hals",
+    tolerance: float = 0.1,
     mixer: Literal["nmf", "none"] = "nmf",
     mlp_ratio: float = 2,
     dropout: float = 0.0,
@@ -50,7 +51,7 @@ def build_factorizer(
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> FactorizerBlock:
         mix = mlp = None
         if mixer == "nmf":
-            nmf = NMF(rank, num_iters, solver, seed=1000 * seed + next(layers))
+            nmf = NMF(rank, num_iters, solver, tolerance=tolerance, seed=1000 * seed + next(layers))
             mix = ResidualNMF(width, WrappedNMF(width, cut, nmf, spatial_size=size, dropout=dropout))
         if mlp_ratio:
             mlp = ResidualMLP(width, round(mlp_ratio * width), dropout=dropout)

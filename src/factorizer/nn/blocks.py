@@ -51,7 +51,8 @@ class WrappedNMF(nn.Module):
 
     def mix(self, windows: Tensor) -> Tensor:
         """Eq. 6 on windows (windows, N, C): matricized, but for the cut of the channels into heads."""
-        x = self.in_proj(windows).relu_()
+        x = self.in_proj(windows)
+        x = x if self.nmf.takes_any_sign else x.relu_()
         if self.nmf.bypass:
             return self.dropout(self.out_proj(x))
         with full_precision(x):
@@ -62,7 +63,7 @@ class WrappedNMF(nn.Module):
         """NMF of every head and out-projection: x (windows, N, C) >= 0 -> (windows, N, C)."""
         head_dim, nmf = self.matricize.head_dim, self.nmf
         weight, bias = (p.to(x.dtype) for p in (self.out_proj.weight, self.out_proj.bias))
-        if nmf.rank == 1 and not is_captured():
+        if nmf.is_rank_one_iteration and not is_captured():
             nmf.check()
             _, g0 = nmf.initial_factors(head_dim, x.shape[1], dtype=x.dtype)
             return rank_one_mix(x, g0, weight, bias, head_dim=head_dim, num_iters=nmf.num_iters)

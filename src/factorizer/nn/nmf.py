@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Update = Callable[[Tensor, Tensor, Tensor], Tensor]
+from factorizer.nn.variants import TINY, VARIANTS
 
-# Squares below this count as zero: X itself is then below 1e-17, far under any real activation.
-TINY = 1e-35
+Update = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 RESCALE_EVERY = 4  # power steps
 
@@ -128,17 +127,21 @@ def widen(x: Tensor) -> Tensor:
 class NMF(nn.Module):
     """Low-rank approximation of nonnegative matrices (..., M, N), differentiable through all updates.
 
-    `rank` (R), `num_iters` (T), `solver` ("hals" or "mu") and `bypass` (output = input) may be changed
-    at any time, also after training. The initial factors ~ U(0, 1) follow from `seed`, a buffer that
-    travels in the checkpoint, whatever the size of the matrices. They are meant for matrices of unit mean,
-    to which X is scaled first; with rank 1 or "mu" the scale of F_0 has no effect at all.
+    `rank` (R), `num_iters` (T), `solver` and `bypass` (output = input) may be changed at any time, also after
+    training. Solvers are "hals" and "mu", and those of variants.py: "semi", which takes matrices of any sign, "convex",
+    and "greedy", which leaves terms out where the rest is below `tolerance` times the matrix. The initial factors
+    ~ U(0, 1) follow from `seed`, a buffer that travels in the checkpoint, whatever the size of the matrices. They are
+    meant for matrices of unit mean, to which X is scaled first; with rank 1 or "mu" the scale of F_0 has no effect.
     """
 
     seed: Tensor
 
-    def __init__(self, rank: int = 1, num_iters: int = 5, solver: str = "hals", *, seed: int = 0) -> None:
+    def __init__(
+        self, rank: int = 1, num_iters: int = 5, solver: str = "hals", *, tolerance: float = 0.1, seed: int = 0
+    ) -> None:
         super().__init__()
         self.rank, self.num_iters, self.solver, self.bypass = rank, num_iters, solver, False
+        self.tolerance = tolerance
         self.register_buffer("seed", torch.tensor(seed))
         self.check()
 
@@ -148,12 +151,23 @@ class NMF(nn.Module):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")
-        if self.solver not in SOLVERS:
-            raise ValueError(f"solver is {self.solver!r}; choose one of {', '.join(SOLVERS)}")
+        if self.solver not in (*SOLVERS, *VARIANTS):
+            raise ValueError(f"solver is {self.solver!r}; choose one of {', '.join((*SOLVERS, *VARIANTS))}")
+
+    @property
+    def takes_any_sign(self) -> bool:
+        """Whether matrices need not be nonnegative: then no ReLU is needed before."""
+        return self.solver == "semi"
+
+    @property
+    def is_rank_one_iteration(self) -> bool:
+        """Whether the factorization is T power steps, for which there is a fast path."""
+        return self.rank == 1 and self.solver in SOLVERS
 
     def extra_repr(self) -> str:
-        bypassed = ", bypass=True" if self.bypass else ""
-        return f"rank={self.rank}, num_iters={self.num_iters}, solver={self.solver!r}{bypassed}"
+        more = f", tolerance={self.tolerance}" if self.solver == "greedy" else ""
+        more += ", bypass=True" if self.bypass else ""
+        return f"rank={self.rank}, num_iters={self.num_iters}, solver={self.solver!r}{more}"
 
     def initial_factors(self, m: int, n: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """F_0 (M, R) and G_0 (N, R)."""
@@ -169,7 +183,7 @@ class NMF(nn.Module):
         return (f @ g.mT).to(x.dtype)
 
     def factorize(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x (..., M, N), nonnegative -> F (..., M, R) with unit columns and G (..., N, R) with the scale.
+        """x (..., M, N), nonnegative (but for "semi") -> F (..., M, R) with unit columns, G (..., N, R) with the scale.
 
         Half precision is factorized in float32, whose range the divisions need.
         """
@@ -179,13 +193,16 @@ class NMF(nn.Module):
         with full_precision(x):
             x = widen(x)
             f, g = self.initial_factors(x.shape[-2], x.shape[-1], dtype=x.dtype)
-            if self.rank == 1:
+            if self.is_rank_one_iteration:
                 f = rank_one_factor(x, g, self.num_iters)
                 return f, x.mT @ f
             # The first HALS sweep weighs X against F_0: at unit mean the result scales with X.
-            scale = x.mean((-2, -1), keepdim=True).clamp_min(TINY)
+            scale = x.abs().mean((-2, -1), keepdim=True).clamp_min(TINY)
             x = x / scale
             f, g = (t.expand(*x.shape[:-2], -1, -1) for t in (f, g))
+            if self.solver in VARIANTS:
+                f, g = unit_columns(*VARIANTS[self.solver](x, f, g, self.num_iters, self.tolerance))
+                return f, g * scale
             update = SOLVERS[self.solver]
             for _ in range(self.num_iters):
                 f = update(x, f, g)

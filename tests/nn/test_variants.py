@@ -1,0 +1,144 @@
+"""The factorizations beyond the paper: what each promises, gradients, and their place in the layer and the network."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+import torch
+from small import build_small
+
+from factorizer import NMF, LocalMatricize, WrappedNMF
+from factorizer.nn.nmf import SOLVERS
+from factorizer.nn.variants import VARIANTS, greedy_nmf, underapproximate
+
+
+def matrices(seed: int = 0, shape: tuple[int, ...] = (3, 6, 20), *, signed: bool = False) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(shape, generator=generator, dtype=torch.float64)
+    return x if signed else x.relu()
+
+
+def loss(x: torch.Tensor, solver: str, rank: int, num_iters: int, **options: float) -> torch.Tensor:
+    y = NMF(rank, num_iters, solver, **options)(x)
+    return (x - y).square().sum((-2, -1))
+
+
+@pytest.mark.parametrize("solver", ["semi", "convex"])
+@pytest.mark.parametrize("rank", [1, 2, 4])
+def test_more_iterations_never_fit_worse(solver: str, rank: int) -> None:
+    x = matrices(signed=solver == "semi")
+    losses = [loss(x, solver, rank, t) for t in range(1, 15)]
+    for before, after in pairwise(losses):
+        assert (after <= before * (1 + 1e-6)).all()
+    assert (losses[-1] < losses[0]).all()
+
+
+@pytest.mark.parametrize("solver", VARIANTS)
+def test_factors_are_what_they_say(solver: str) -> None:
+    x = matrices(signed=solver == "semi")
+    f, g = NMF(3, 8, solver, tolerance=0.0).factorize(x)
+    assert (g >= 0).all()
+    torch.testing.assert_close(torch.linalg.vector_norm(f, dim=-2), torch.ones(3, 3, dtype=f.dtype))
+    assert (f < 0).any() if solver == "semi" else (f >= 0).all()
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_semi_nmf_reaches_the_svd_where_signs_do_not_matter(rank: int) -> None:
+    """X with nonnegative right factors is recovered, whatever the signs of the left; no error is below the SVD's."""
+    generator = torch.Generator().manual_seed(0)
+    left = torch.randn(6, rank, generator=generator, dtype=torch.float64)
+    right = torch.eye(rank, dtype=torch.float64).repeat_interleave(5, 0) + 0.1
+    x = left @ right.mT
+    assert loss(x, "semi", rank, 400).item() < 1e-6 * x.square().sum().item()
+    y = matrices(1, (6, 20), signed=True)
+    singular = torch.linalg.svdvals(y)
+    assert loss(y, "semi", rank, 50).item() >= singular[rank:].square().sum().item() * (1 - 1e-9)
+
+
+def test_convex_factors_are_mixtures_of_columns() -> None:
+    """F = X W: every column of F lies in the cone of the columns of X."""
+    from scipy.optimize import nnls
+
+    x = matrices(2, (6, 20))
+    f, _ = NMF(3, 10, "convex").factorize(x)
+    for column in f.mT:
+        assert nnls(x.numpy(), column.numpy())[1] < 1e-8
+
+
+def test_greedy_terms_stay_below_the_matrix_and_take_away_from_it() -> None:
+    x = matrices(3, (4, 6, 20))
+    u, v = underapproximate(x, torch.rand(4, 20, 1, dtype=x.dtype), 10)
+    assert (u @ v.mT <= x + 1e-9).all()
+    f, g = greedy_nmf(x, torch.rand(4, 6, 5, dtype=x.dtype), torch.rand(4, 20, 5, dtype=x.dtype), 10, 0.0)
+    assert (f @ g.mT <= x + 1e-9).all()
+    rests = [(x - f[..., :r] @ g[..., :r].mT).square().sum((-2, -1)) for r in range(6)]
+    assert all((after <= before).all() for before, after in pairwise(rests))
+
+
+def test_greedy_chooses_the_rank_of_each_matrix() -> None:
+    generator = torch.Generator().manual_seed(0)
+    blocks = torch.zeros(2, 6, 20, dtype=torch.float64)
+    blocks[:, :3, :10] = torch.rand(3, 1, generator=generator, dtype=torch.float64) * torch.ones(
+        10, dtype=torch.float64
+    )
+    blocks[1, 3:, 10:] = 0.5
+    _, g = NMF(4, 10, "greedy", tolerance=0.05).factorize(blocks)
+    used = (g.abs().sum(-2) > 0).sum(-1)
+    assert used.tolist() == [1, 2]
+    assert loss(blocks, "greedy", 4, 10, tolerance=0.05).max() < 0.01 * blocks.square().sum()
+
+
+@pytest.mark.parametrize("solver", VARIANTS)
+@pytest.mark.parametrize("rank", [1, 2])
+def test_gradients(solver: str, rank: int) -> None:
+    x = (matrices(4, (1, 3, 5), signed=solver == "semi") + 0.1).requires_grad_()
+    layer = NMF(rank, 3, solver, tolerance=0.0)
+    assert torch.autograd.gradcheck(layer, x, atol=1e-4)
+
+
+@pytest.mark.parametrize("solver", VARIANTS)
+def test_scale_and_zero(solver: str) -> None:
+    x = matrices(5, signed=solver == "semi")
+    layer = NMF(2, 5, solver)
+    torch.testing.assert_close(layer(1000 * x), 1000 * layer(x), rtol=1e-6, atol=1e-6)
+    zero = torch.zeros(2, 4, 6, requires_grad=True)
+    y = layer(zero)
+    y.sum().backward()
+    assert y.detach().abs().max() < 1e-30
+    assert zero.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("solver", VARIANTS)
+def test_tiles_compute_what_the_whole_map_does(solver: str) -> None:
+    """The layer in tiles with its own backward pass, against plain matricize, NMF, dematricize under autograd."""
+    torch.manual_seed(0)
+    cut = LocalMatricize(4, 4)
+    layer = WrappedNMF(8, cut, NMF(2, 3, solver), spatial_size=(8, 8, 8)).double()
+    x = torch.randn(1, 8, 8, 8, 8, dtype=torch.float64, requires_grad=True)
+    y = layer(x)
+    projected = layer.in_proj(x.movedim(1, -1)).movedim(-1, 1)
+    projected = projected if solver == "semi" else projected.relu()
+    whole = cut.dematricize(layer.nmf(cut.matricize(projected)), (8, 8, 8))
+    expected = layer.out_proj(whole.movedim(1, -1)).movedim(-1, 1)
+    torch.testing.assert_close(y, expected, rtol=1e-8, atol=1e-8)
+    (ours,), (theirs,) = (torch.autograd.grad(z.square().sum(), x, retain_graph=True) for z in (y, expected))
+    torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("solver", [*SOLVERS, *VARIANTS])
+def test_networks_learn_with_every_solver(solver: str) -> None:
+    torch.manual_seed(0)
+    model = build_small("swin-factorizer", solver=solver, rank=2, num_iters=3)
+    x = torch.randn(1, 2, 16, 16, 16)
+    target = (x[:, :1] > 0).float()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    losses = []
+    for _ in range(12):
+        logits = model(x)[0]
+        value = torch.nn.functional.binary_cross_entropy_with_logits(logits, target)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        losses.append(value.item())
+    assert losses[-1] < 0.9 * losses[0]
