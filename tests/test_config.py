@@ -123,7 +123,7 @@ def test_the_papers_setup() -> None:
         ("training: {batch_size: 0}", r"training\.batch_size: .*greater than 0"),
         ("training: {learning_rate: fast}", r"training\.learning_rate: .*number.*got 'fast'"),
         ("model: {name: swin-factoriser}", "did you mean 'swin-factorizer'"),
-        ("model: {solver: als}", r"model\.solver: .*'hals' or 'mu'"),
+        ("model: {solver: als}", r"model\.solver: .*'hals', 'mu', 'semi'"),
         ("title: null", "title"),
     ],
 )
