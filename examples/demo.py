@@ -192,6 +192,9 @@ def write_page(
         page.picture(curve, "learning curve"),
         page.heading("The same by hand"),
         page.code("\n".join(commands)),
+        page.note(
+            "These predict and score all 50 cases; the table above, and run/fold0/scores.csv, have the 10 unseen."
+        ),
         page.note("Research software, not a medical device. The scans are synthetic; no patient is shown."),
     ]
     write_atomically(file, page.make_page("Factorizer on synthetic brain tumours", parts))

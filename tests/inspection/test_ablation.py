@@ -109,6 +109,8 @@ def test_points_are_cached_and_gone_on_with(run: Path, data: Path, tmp_path: Pat
     assert points[:2] == first
     assert all(0 <= point.dice <= 1 and point.gflops > 0 for point in points)
     assert points[0].gflops < points[2].gflops
+    with pytest.raises(ValueError, match="was begun with other cases"):
+        run_ablation(make_bench(run, data, device="cpu", limit=2), settings, file, watch)
     file.write_text("a,b\n1,2\n")
     with pytest.raises(ValueError, match="is not a table of an ablation"):
         read_points(file)

@@ -138,6 +138,7 @@ def tune(
 ) -> None:
     """Find settings that make a trained model faster and keep its Dice: `predict --speed balanced|fast` uses them."""
     with user_errors():
+        from factorizer.evaluation.scores import mean_of
         from factorizer.files import write_atomically
         from factorizer.inference.load import find_models
         from factorizer.inspection.ablation import make_bench
@@ -159,11 +160,14 @@ def tune(
             found = {"balanced": tuner.combine(singles, bound / 2), "fast": tuner.combine(singles, bound)}
         speeds = {name: trial for name, trial in found.items() if trial is not None}
         if not speeds:
-            print_line(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
+            if json:
+                print_json({"best": {"dice": mean_of(tuner.reference.values())}, "speeds": []})
+            else:
+                print_line(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
             return
         say_written(write_speeds(folder, speeds))
         points = [(t.time_ratio, t.dice, t.name) for t in tuner.trials]
-        trained = sum(tuner.reference.values()) / len(tuner.reference)
+        trained = mean_of(tuner.reference.values())
         chosen = {"best": (1.0, trained)} | {name: (t.time_ratio, t.dice) for name, t in speeds.items()}
         write_atomically(folder / "speeds.png", draw_front([(1.0, trained, "as trained"), *points], chosen))
         say_written(folder / "speeds.png")

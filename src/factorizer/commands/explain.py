@@ -87,11 +87,13 @@ def explain(
 def find_references(given: Path | None, inputs: list[Path], data: Data) -> tuple[dict[str, Case], dict[int, int]]:
     """The labels given, or those of the data set that the input is; none where it is no data set."""
     from factorizer.data.cases import DataError
+    from factorizer.data.layouts import read_cohort
     from factorizer.evaluation.evaluate import list_references
 
     if given is not None:
         return list_references(given, data)
     try:
+        read_cohort(inputs[0])  # else a folder of images would be taken for its own labels
         return list_references(inputs[0], data)
     except DataError:
         return {}, {}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
+import json
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -57,7 +59,8 @@ def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) 
     fold = int(folder.name.removeprefix("fold"))
     if fold not in folds:
         raise ValueError(f"{file} has no fold {fold}; give the data that {folder} was trained on")
-    names = folds[fold][:limit]
+    known = json.loads((folder / "cases.json").read_text())  # what training could not read is left out here too
+    names = [name for name in folds[fold] if name in known][:limit]
     return Bench(predictor, cohort, names, settings_for(cohort, predictor.preset.data))
 
 
@@ -114,19 +117,35 @@ def time_forward(network: nn.Module, layers: Sequence[LayerSetting], patch: torc
     with applied(network, layers), torch.inference_mode():
         start = time.perf_counter()
         network(patch)
-        if patch.device.type == "cuda":
-            torch.cuda.synchronize()
+        if patch.device.type in ("cuda", "mps"):
+            getattr(torch, patch.device.type).synchronize()
         return time.perf_counter() - start
 
 
 def run_ablation(bench: Bench, settings: Sequence[Setting], file: Path, track: Track) -> list[Point]:
     """Measure every setting, each written down when it is done: a second call goes on with what is missing."""
+    check_origin(bench, file.with_suffix(".json"))
     points = read_points(file)
     done = {(point.study, point.value) for point in points}
     for setting in track([s for s in settings if (s.study, s.value) not in done], "settings"):
         points.append(bench.measure(setting))
         write_points(file, points)
     return points
+
+
+def check_origin(bench: Bench, file: Path) -> None:
+    """Points of another model, device or of other cases are not mixed with these."""
+    weights = hashlib.blake2b(digest_size=8)
+    for value in bench.network.state_dict().values():
+        weights.update(value.cpu().numpy().tobytes())
+    now = {"weights": weights.hexdigest(), "cases": bench.names, "device": bench.predictor.device.type}
+    if not file.exists():
+        write_atomically(file, json.dumps(now, indent=1) + "\n")
+        return
+    before = json.loads(file.read_text())
+    changed = [name for name in now if now[name] != before.get(name)]
+    if changed:
+        raise ValueError(f"{file.parent} was begun with other {' and '.join(changed)}; give another folder")
 
 
 def write_points(file: Path, points: Sequence[Point]) -> None:

@@ -27,10 +27,6 @@ class Layer:
     number: int
     part: nn.Module
 
-    @property
-    def kind(self) -> str:
-        return "component" if isinstance(self.part, ResidualNMF) else "channel"
-
 
 def layers_of(network: nn.Module) -> list[Layer]:
     """The blocks of a Factorizer or a convolutional U-Net along the data path; 5 of 9 is the bridge."""
@@ -61,7 +57,8 @@ def factorize(layer: ResidualNMF, x: Tensor) -> tuple[Tensor, Tensor]:
     """Its input (B, C, *spatial) -> F (B, heads, windows, E, R) and the pictures of G (B, heads R, *spatial)."""
     wrapped, size = layer.wrapped_nmf, x.shape[2:]
     matricize = wrapped.matricize.fitted(size)
-    projected = wrapped.in_proj(layer.norm(x.movedim(1, -1))).relu().movedim(-1, 1)
+    projected = wrapped.in_proj(layer.norm(x.movedim(1, -1))).movedim(-1, 1)
+    projected = projected if wrapped.nmf.takes_any_sign else projected.relu()
     f, g = wrapped.nmf.factorize(matricize.matricize(projected).float())
     return f, matricize.dematricize(g.mT, size)
 

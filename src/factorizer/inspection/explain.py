@@ -25,7 +25,6 @@ class View:
     """A layer's pictures (pictures, *canonical shape of the image), and F (heads, E, R) where it factorizes."""
 
     layer: int
-    kind: str
     pictures: Array
     factors: Array | None
 
@@ -39,7 +38,7 @@ def view_layers(
         slabs = predictor.sliding.slabs(viewer, torch.from_numpy(prepared.image), advance)
         pictures = torch.cat(list(restore_slabs(slabs, prepared.frame)), dim=1).numpy()
         factors = viewer.mean_factors(layer.number).numpy() if viewer.factors[layer.number] else None
-        yield View(layer.number, layer.kind, pictures, factors)
+        yield View(layer.number, pictures, factors)
 
 
 def align_view(case: Case, view: View, image: Array, masks: Array, regions: Sequence[str]) -> list[Alignment]:

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,13 @@ from factorizer.data.images import read_image, read_label, restore_orientation
 from factorizer.data.outputs import encode_nifti, first_file
 from factorizer.data.regions import labels_to_regions
 from factorizer.files import write_atomically
+from factorizer.inference.memory import GIB, available_bytes
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Agreement, Alignment, summarize
-from factorizer.inspection.components import choose_layers, layers_of
+from factorizer.inspection.components import Layer, choose_layers, layers_of
 from factorizer.inspection.explain import View, align_view, view_layers
 from factorizer.inspection.figure import SHOWN, Row, draw_components
+from factorizer.nn.blocks import ResidualNMF
 
 
 class Explainer:
@@ -54,6 +57,9 @@ class Explainer:
         drawn = []
         for name, model in self.models.items():
             prepared = model.prepare(case, data.channels)
+            problem = memory_problem(model, case, volume.array[0].size, self.layer)
+            if problem is not None:
+                return [problem]
             for view in view_layers(model, prepared, choose_layers(layers_of(model.networks[0]), self.layer)):
                 rows: list[Alignment] = []
                 if masks is not None:
@@ -90,15 +96,34 @@ class Explainer:
         return files
 
 
+def memory_problem(model: Predictor, case: Case, voxels: int, layer: str) -> Problem | None:
+    """Whether the pictures of the widest layer, held twice, do not fit."""
+    network = model.networks[0]
+    widths = [layer_width(chosen) for chosen in choose_layers(layers_of(network), layer)]
+    wanted, free = 2 * 4 * max(widths) * voxels, available_bytes()
+    if wanted <= free:
+        return None
+    message = f"the {max(widths)} pictures of a layer take {wanted / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
+    return Problem(case.name, "", message, "choose other layers with --layer, or a smaller image")
+
+
+def layer_width(layer: Layer) -> int:
+    """How many pictures a layer has."""
+    if isinstance(layer.part, ResidualNMF):
+        wrapped = layer.part.wrapped_nmf
+        return wrapped.in_proj.out_features // wrapped.matricize.head_dim * wrapped.nmf.rank
+    return next(p.shape[0] for p in layer.part.parameters())
+
+
 def pick_pictures(title: str, view: View, rows: Sequence[Alignment]) -> Row:
     """The pictures to draw: all if they are few, else those that agree best with a region."""
     best: dict[int, Alignment] = {}
     for row in rows:
-        if row.picture not in best or row.dice > best[row.picture].dice:
+        if not isnan(row.dice) and (row.picture not in best or row.dice > best[row.picture].dice):
             best[row.picture] = row
     order = list(range(1, len(view.pictures) + 1))
     if len(order) > SHOWN and best:
-        order = sorted(sorted(order, key=lambda p: -np.nan_to_num(best[p].dice))[:SHOWN])
+        order = sorted(sorted(order, key=lambda p: -best[p].dice if p in best else 0.0)[:SHOWN])
     captions = [f"{p}: {best[p].region} {100 * best[p].dice:.0f} %" if p in best else str(p) for p in order[:SHOWN]]
     return Row(title, view.pictures[[p - 1 for p in order[:SHOWN]]], captions)
 

@@ -30,10 +30,6 @@ class Setting:
     layers: tuple[LayerSetting, ...]
     note: str = ""
 
-    @property
-    def key(self) -> str:
-        return f"{self.study}={self.value}"
-
 
 def nmf_layers(network: nn.Module) -> list[NMF]:
     """The factorizations along the data path."""

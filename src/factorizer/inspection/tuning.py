@@ -84,8 +84,8 @@ class Tuner:
         useful = [s for s in singles if s[2].time_ratio < 1 and -s[2].difference.mean <= max_loss]
         useful.sort(key=lambda s: (max(-s[2].difference.mean, 0.0) / (1 - s[2].time_ratio), s[2].time_ratio))
         current, best = self.trained, None
-        for index, option, single in useful:
-            if current[index].get("bypass") or (best and single.time_ratio >= 1):
+        for index, option, _ in useful:
+            if current[index].get("bypass"):
                 continue
             layers = with_layer(current, index, option)
             trial = self.try_out(f"combined {describe_layers(layers)}", layers)

@@ -77,8 +77,7 @@ def greedy_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float
 
 def underapproximate(x: Tensor, v: Tensor, num_iters: int) -> tuple[Tensor, Tensor]:
     """A term u v^T <= X (..., M, N) from a first v (..., N, 1): u (..., M, 1) of unit norm, v (..., N, 1)."""
-    multipliers = torch.zeros_like(x)
-    u = unit(x @ v)
+    multipliers, u = torch.zeros_like(x), torch.zeros(0)
     for step in range(1, num_iters + 1):
         excess = x - multipliers
         u = unit((excess @ v).relu() + SMALL * (x @ v))

@@ -12,8 +12,10 @@ from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.evaluation.scores import read_scores
 from factorizer.files import write_atomically
 from factorizer.reports.tables import comparison_files, tests_csv
+from factorizer.training.folder import RunError
 from factorizer.training.run import train_fold
 
+AGAIN = "run the same command to go on"
 FULL = "swin, NMF and MLP"
 KINDS = ("global", "local", "swin")
 
@@ -55,6 +57,8 @@ def ablate_training(
     **options: Any,
 ) -> list[Path]:
     """Train every variant, or go on with it, then write each table; a variant in both tables is trained once."""
+    if options["machine"].processes() != (1, 1):
+        raise RunError("ablations are trained by one process; start several with different --out instead")
     runs: dict[str, Path] = {}  # by configuration
     written: list[Path] = []
     for table in tables:
@@ -65,7 +69,7 @@ def ablate_training(
             if key not in runs:
                 say(f"{table}: {variant.name}")
                 place = out / "runs" / variant.name.replace(", ", "-").replace(" ", "-")
-                outcome = train_fold(own, data=data, fold=fold, out=place, resume=True, say=say, **options)
+                outcome = train_fold(own, data=data, fold=fold, out=place, resume=True, say=say, again=AGAIN, **options)
                 if not outcome.finished:
                     return written
                 runs[key] = outcome.folder

@@ -75,7 +75,7 @@ class Checkpoints(Callback):
             kept = "the one before is kept" if (self.folder / "last.ckpt").exists() else "there is none before it"
             raise OSError(
                 f"the checkpoint of step {trainer.global_step} cannot be written to {place} "
-                f"({error.strerror or error}); {kept}. Make room and run the same command with --resume"
+                f"({error.strerror or error}); {kept}. Make room and let the run go on"
             ) from error
         finally:
             self.saving_best = False

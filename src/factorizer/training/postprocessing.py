@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,8 @@ def choose_postprocessing(run: Path, data: Path, *, device: str, track: Track) -
         predictor = load(models[fold], device=device)
         section = predictor.preset.data
         settings = settings_for(cohort, section)
-        for name in track(names, f"predicting fold {fold}"):
+        known = json.loads((models[fold] / "cases.json").read_text())
+        for name in track([name for name in names if name in known], f"predicting fold {fold}"):
             labels, reference, spacing = predict_and_read(predictor, cohort.case(name), settings)
             ours, theirs = (labels_to_regions(m, section.labels, section.regions) for m in (labels, reference))
             for region, mask, truth in zip(section.regions, ours, theirs, strict=True):

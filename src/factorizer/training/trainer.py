@@ -150,7 +150,8 @@ class ContinuedLog(CSVLogger):
         file = folder / "log" / "metrics.csv"
         if start_step and file.is_file():
             rows = csv.DictReader(file.read_text().splitlines())
-            self.kept = [{k: v for k, v in row.items() if v} for row in rows if int(row["step"]) < start_step]
+            whole = [row for row in rows if (row.get("step") or "").isdigit()]  # a kill may cut the last line
+            self.kept = [{k: v for k, v in row.items() if k and v} for row in whole if int(row["step"]) < start_step]
 
     @property
     @rank_zero_experiment  # type: ignore[untyped-decorator]
