@@ -73,7 +73,7 @@ def test_labels_go_by_name_where_the_names_are_the_same(tmp_path: Path) -> None:
     folder = write_nnunet(tmp_path, labels={"background": 0, "necrosis": 1, "edema": 2, "enhancing": 3})
     assert select_label_values(read_cohort(folder), BRATS.labels) == {0: 0, 1: 2, 2: 1, 3: 3}
     other = write_nnunet(tmp_path / "b", labels={"background": 0, "necrosis": 1, "edema": 2, "other": 3})
-    with pytest.raises(DataError, match="contradict the preset's"):
+    with pytest.raises(DataError, match="are not the preset's"):
         select_label_values(read_cohort(other), BRATS.labels)
 
 

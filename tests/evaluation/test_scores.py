@@ -193,6 +193,15 @@ def test_the_same_name_twice_is_an_error(tmp_path: Path) -> None:
     assert "the name stands for 2 cases" in evaluate(tmp_path).stderr
 
 
+def test_a_preset_for_other_labels_is_refused(tmp_path: Path, strokes: Path) -> None:
+    """Where the data know no enhancing tumour, two empty masks would make a perfect score."""
+    write_nifti(tmp_path / "p" / "sub-strokecase0001.nii.gz", np.zeros((24, 24, 24), np.uint8))
+    command = ["evaluate", "-p", str(tmp_path / "p"), "-r", str(strokes), "--preset", "brats"]
+    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "scores.csv")])
+    assert result.exit_code == 2
+    assert "its labels (lesion = 1) are not the preset's" in result.stderr
+
+
 def test_what_does_not_match_is_said(tmp_path: Path) -> None:
     truth = ball((10, 10, 10), 5).astype(np.uint8)
     write_nifti(tmp_path / "r" / "a.nii.gz", truth)

@@ -12,7 +12,6 @@ from small import SMALL, build_small
 
 from factorizer import NMF
 from factorizer.config import change_preset, load_preset
-from factorizer.data.synthetic import write_synthetic
 from factorizer.inference.load import load
 from factorizer.models.registry import SYSTEMS
 from factorizer.training.run import train_fold
@@ -36,13 +35,6 @@ PRESET = change_preset(
         "data.patch_size=[16,16,16]",
     ],
 )
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "strokes"
-    write_synthetic("isles22", folder, cases=6, size=24, seed=0)
-    return folder
 
 
 @pytest.mark.parametrize("solver", ["hals", "mu"])
@@ -71,18 +63,18 @@ def test_every_system_computes_the_same(name: str) -> None:
 
 
 @pytest.mark.parametrize("precision", ["32", "bf16", "16"])
-def test_training_and_resuming(data: Path, tmp_path: Path, precision: str) -> None:
+def test_training_and_resuming(strokes: Path, tmp_path: Path, precision: str) -> None:
     machine = replace(GPU, precision=precision)
-    outcome = train_fold(PRESET, data=data, fold=0, out=tmp_path / "run", machine=machine)
+    outcome = train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=machine)
     assert outcome.finished
     weights = torch.load(outcome.folder / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
     assert all(value.isfinite().all() for value in weights["state_dict"].values())
     (outcome.folder / "scores.csv").unlink()
-    assert train_fold(PRESET, data=data, fold=0, out=tmp_path / "run", machine=machine, resume=True).finished
+    assert train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=machine, resume=True).finished
 
 
-def test_predictions(data: Path, tmp_path: Path) -> None:
-    run = train_fold(PRESET, data=data, fold=0, out=tmp_path / "run", machine=GPU).folder
+def test_predictions(strokes: Path, tmp_path: Path) -> None:
+    run = train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=GPU).folder
     image = np.random.default_rng(0).normal(size=(2, 24, 24, 24)).astype(np.float32)
     ours, theirs = (load(run, device=device).predict(image) for device in ("cpu", "cuda"))
     assert (ours != theirs).mean() < 1e-3

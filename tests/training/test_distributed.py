@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from factorizer.data.synthetic import write_synthetic
 from factorizer.training.folder import RunError
 from factorizer.training.trainer import Machine, processes_started, share_batch
 
@@ -43,14 +42,14 @@ FACTORIZER = Path(sys.executable).with_name("factorizer")
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 
 
-def train(data: Path, out: Path, logs: Path, *options: str, launcher: tuple[str, ...] = ()) -> Path:
+def train(strokes: Path, out: Path, logs: Path, *options: str, launcher: tuple[str, ...] = ()) -> Path:
     """Run `factorizer train` in processes of its own, watched; the folder of the run."""
     logs.mkdir(parents=True)
     (logs / "code").mkdir()
     (logs / "code" / "sitecustomize.py").write_text(WATCHER)
     (logs / "written").mkdir()
     environment = os.environ | {"PYTHONPATH": str(logs / "code"), "WATCH_LOG": str(logs / "written")}
-    command = [*launcher, str(FACTORIZER), "train", "--preset", "isles22", "--data", str(data), "--out", str(out)]
+    command = [*launcher, str(FACTORIZER), "train", "--preset", "isles22", "--data", str(strokes), "--out", str(out)]
     command += ["--device", "cpu", "--workers", "0", *options]
     command += [part for setting in SETTINGS for part in ("--set", setting)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
@@ -60,16 +59,9 @@ def train(data: Path, out: Path, logs: Path, *options: str, launcher: tuple[str,
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "strokes"
-    write_synthetic("isles22", folder, cases=6, size=24, seed=0)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def single(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def single(strokes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("single")
-    return train(data, folder / "run", folder / "logs")
+    return train(strokes, folder / "run", folder / "logs")
 
 
 def files_written(logs: Path, out: Path, rank: str) -> set[str]:
@@ -78,13 +70,13 @@ def files_written(logs: Path, out: Path, rank: str) -> set[str]:
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "lightning"])
-def test_two_processes_train_as_one(data: Path, single: Path, tmp_path: Path, launcher: str) -> None:
+def test_two_processes_train_as_one(strokes: Path, single: Path, tmp_path: Path, launcher: str) -> None:
     out, logs = tmp_path / "run", tmp_path / "logs"
     if launcher == "torchrun":
         start = (str(TORCHRUN), "--nproc-per-node", "2", "--master-port", "29611", "--no-python")
-        folder = train(data, out, logs, launcher=start)
+        folder = train(strokes, out, logs, launcher=start)
     else:
-        folder = train(data, out, logs, "--devices", "2")
+        folder = train(strokes, out, logs, "--devices", "2")
     one, two = (torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (single, folder))
     assert one["global_step"] == two["global_step"] == 4
     for name, value in one["state_dict"].items():
@@ -94,12 +86,12 @@ def test_two_processes_train_as_one(data: Path, single: Path, tmp_path: Path, la
     assert files_written(logs, out, "1") == set()
 
 
-def test_two_processes_go_on_with_what_one_began(data: Path, single: Path, tmp_path: Path) -> None:
+def test_two_processes_go_on_with_what_one_began(strokes: Path, single: Path, tmp_path: Path) -> None:
     """The samples of a step do not depend on the number of processes."""
     shutil.copytree(single.parent, tmp_path / "run")
     (tmp_path / "run" / "fold0" / "scores.csv").unlink()
     (tmp_path / "run" / "fold0" / "checkpoints" / "last.ckpt").unlink()  # the one before is of step 2
-    folder = train(data, tmp_path / "run", tmp_path / "logs", "--devices", "2", "--resume")
+    folder = train(strokes, tmp_path / "run", tmp_path / "logs", "--devices", "2", "--resume")
     assert json.loads((folder / "run.json").read_text())[1]["processes"] == 2
     log = list(csv.DictReader((folder / "log" / "metrics.csv").read_text().splitlines()))
     assert [row["step"] for row in log if row["val_dice"]] == ["1", "3"]  # the first of the run before

@@ -95,15 +95,16 @@ def select_label_values(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, 
 
     Labels are the same that have the same name; where names differ, the same value.
     """
-    shared = cohort.labels.keys() & labels.keys()
+    shared, declared = cohort.labels.keys() & labels.keys(), set(cohort.labels.values())
     if shared == labels.keys():
         ours = {cohort.labels[name]: value for name, value in labels.items()}
-    elif all(cohort.labels[name] == labels[name] for name in shared):
+    elif all(cohort.labels[name] == labels[name] for name in shared) and declared >= set(labels.values()):
         ours = {value: value for value in labels.values()}
     else:
         theirs, wanted = (", ".join(f"{n} = {v}" for n, v in x.items()) for x in (cohort.labels, labels))
-        message = f"its labels ({theirs}) contradict the preset's ({wanted})"
-        raise DataError(Problem("", str(cohort.root), message, "name the preset's labels as the data set does"))
+        message = f"its labels ({theirs}) are not the preset's ({wanted})"
+        remedy = "take another preset, or name its labels as the data set does"
+        raise DataError(Problem("", str(cohort.root), message, remedy))
     ours[0] = 0
     return {value: ours[named] for value, named in cohort.label_values.items() if named in ours}
 

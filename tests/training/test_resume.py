@@ -1,0 +1,233 @@
+"""Runs that were interrupted, killed, extended or refused."""
+
+from __future__ import annotations
+
+import csv
+import os
+import pickle
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from runs import CPU, PRESET, At, Rates, Samples, Validated, assert_same, crash, run, weights
+
+from factorizer.config import change_preset
+from factorizer.data.synthetic import write_synthetic
+from factorizer.training import module as training_module
+from factorizer.training.checkpoints import newest_readable
+from factorizer.training.folder import RunError
+from factorizer.training.run import train_fold
+from factorizer.training.schedule import rate_factor
+
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[3])
+import runs as t
+t.run(t.Path(sys.argv[1]), t.Path(sys.argv[2]), callbacks=[t.At(5, lambda: os.kill(os.getpid(), signal.SIGKILL))])
+"""
+
+
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_run_that_crashed_goes_on_bit_for_bit(strokes: Path, whole: Path, tmp_path: Path, step: int) -> None:
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(strokes, tmp_path / "run", callbacks=[At(step, crash)])
+    said: list[str] = []
+    outcome = run(strokes, tmp_path / "run", resume=True, say=said.append)
+    assert outcome.finished
+    assert any(text.startswith("going on from") for text in said) == (step > 2)  # the first checkpoint is of step 2
+    assert_same(whole, outcome.folder)
+
+
+def test_a_run_that_was_killed_goes_on_bit_for_bit(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", KILLED, str(strokes), str(tmp_path / "run"), str(Path(__file__).parent)]
+    assert subprocess.run(command, capture_output=True, timeout=300).returncode == -signal.SIGKILL
+    seen = Samples()
+    outcome = run(strokes, tmp_path / "run", resume=True, callbacks=[seen])
+    assert seen.indices == [8, 9, 10, 11]  # steps 4 and 5, from the checkpoint of step 4
+    assert_same(whole, outcome.folder)
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 2), (1, 2), (2, 1)])
+def test_a_run_goes_on_with_batches_split_in_another_way(
+    strokes: Path, tmp_path: Path, before: int, after: int
+) -> None:
+    still = change_preset(PRESET, ["model.dropout=0.0", "training.checkpoint_every=3"])
+    expected = weights(run(strokes, tmp_path / "whole", still, machine=replace(CPU, accumulate=after)).folder)
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(strokes, tmp_path / "run", still, machine=replace(CPU, accumulate=before), callbacks=[At(4, crash)])
+    seen = Samples()
+    outcome = run(
+        strokes, tmp_path / "run", still, resume=True, machine=replace(CPU, accumulate=after), callbacks=[seen]
+    )
+    assert seen.indices == [6, 7, 8, 9, 10, 11]
+    found = weights(outcome.folder)
+    for name in expected:
+        torch.testing.assert_close(found[name], expected[name], rtol=1e-3, atol=1e-5)
+    steps = [
+        int(row["step"])
+        for row in csv.DictReader((outcome.folder / "log" / "metrics.csv").read_text().splitlines())
+        if row["val_dice"]
+    ]
+    assert steps == [2, 5]
+
+
+def test_the_log_of_before_is_kept(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(strokes, tmp_path / "run", callbacks=[At(5, crash)])
+    log = tmp_path / "run" / "fold1" / "log" / "metrics.csv"
+    log.write_text(log.read_text() + "0,0.5")  # a line cut short
+    run(strokes, tmp_path / "run", resume=True)
+    steps = [(row["step"], bool(row["val_dice"])) for row in csv.DictReader(log.read_text().splitlines())]
+    assert steps == [("2", True), ("5", False), ("5", True)]
+
+
+def test_the_best_of_before_is_known(strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validated at steps 3 and 6, the first the better; the checkpoint of step 3 was written before that was known."""
+    preset = change_preset(PRESET, ["training.checkpoint_every=3"])
+    values = iter([0.9] * 2 + [0.2] * 100)
+    monkeypatch.setattr(training_module, "dice", lambda *_: next(values))
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(strokes, tmp_path / "run", preset, callbacks=[At(4, crash)])
+    outcome = run(strokes, tmp_path / "run", preset, resume=True)
+    best = torch.load(outcome.folder / "checkpoints" / "best.ckpt", weights_only=True)
+    assert best["global_step"] == 3
+
+
+def test_two_processes_do_not_meet_in_a_fold(strokes: Path, tmp_path: Path) -> None:
+    def meet() -> None:
+        with pytest.raises(RunError, match="another process is training"):
+            run(strokes, tmp_path / "run", resume=True)
+
+    assert run(strokes, tmp_path / "run", callbacks=[At(2, meet)]).finished
+
+
+def test_other_data_are_noticed(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole.parent, tmp_path / "run")
+    (tmp_path / "run" / "fold1" / "scores.csv").unlink()
+    write_synthetic("isles22", tmp_path / "other", cases=6, size=24, seed=1)
+    with pytest.raises(RunError, match=r"was begun with other data, .*: 6 cases differ"):
+        run(tmp_path / "other", tmp_path / "run", resume=True)
+
+
+def test_folds_of_one_run_have_one_configuration_and_one_split(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole.parent, tmp_path / "run")
+    other = change_preset(PRESET, ["training.learning_rate=0.5"])
+    with pytest.raises(RunError, match="fold1 is a fold with another configuration"):
+        train_fold(other, data=strokes, fold=0, out=tmp_path / "run", machine=CPU)
+    split = tmp_path / "split.csv"
+    split.write_text("case,fold\n" + "".join(f"sub-strokecase000{i},{i % 2}\n" for i in range(1, 7)))
+    with pytest.raises(RunError, match="has other folds than"):
+        train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=CPU, split=split)
+
+
+def test_a_polite_kill_saves_and_says_how_to_go_on(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    said: list[str] = []
+    stop = At(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    validated = Validated()
+    outcome = run(strokes, tmp_path / "run", callbacks=[stop, validated], say=said.append)
+    assert not outcome.finished
+    assert validated.steps == [3]  # the stop does not wait for another
+    assert outcome.step == 4  # the step at hand is finished
+    assert any("run the same command with --resume" in text for text in said)
+    assert_same(whole, run(strokes, tmp_path / "run", resume=True).folder)
+
+
+def test_a_checkpoint_cut_short_is_passed_over(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(strokes, tmp_path / "run", callbacks=[At(5, crash)])
+    last = tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt"
+    last.write_bytes(last.read_bytes()[:-5000])
+    said: list[str] = []
+    outcome = run(strokes, tmp_path / "run", resume=True, say=said.append)
+    assert any("cannot be read" in text for text in said)
+    assert any("previous.ckpt" in text for text in said)
+    assert_same(whole, outcome.folder)
+
+
+class Malicious:
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.file}",)
+
+
+def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
+    trace = tmp_path / "trace"
+    (tmp_path / "last.ckpt").write_bytes(pickle.dumps(Malicious(trace)))
+    torch.save({"state_dict": Malicious(trace), "global_step": 1}, tmp_path / "previous.ckpt")
+    said: list[str] = []
+    assert newest_readable(tmp_path, said.append) == (None, 0)
+    assert len(said) == 2
+    assert not trace.exists()
+
+
+def test_a_finished_run_says_so(strokes: Path, whole: Path) -> None:
+    said: list[str] = []
+    outcome = run(strokes, whole.parent, resume=True, say=said.append)
+    assert outcome.finished
+    assert said == [f"{whole} is finished; its scores are in scores.csv"]
+
+
+def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    """By the schedule of the longer run, from the step it is at; the scores of the shorter one are kept."""
+    shutil.copytree(whole.parent, tmp_path / "run")
+    longer = change_preset(PRESET, ["training.max_steps=9"])
+    with pytest.raises(RunError, match="is a run with another configuration"):
+        run(strokes, tmp_path / "run", longer)
+    said: list[str] = []
+    rates = Rates()
+    outcome = run(strokes, tmp_path / "run", longer, resume=True, callbacks=[rates], say=said.append)
+    assert outcome.step == 9
+    assert any("extending from 6 to 9 steps" in text for text in said)
+    peak = PRESET.training.learning_rate
+    expected = [peak * rate_factor(step, max_steps=9, warmup_steps=0) for step in (6, 7, 8)]
+    assert rates.seen == pytest.approx(expected, rel=1e-12)
+    assert (outcome.folder / "scores-6.csv").read_text() == (whole / "scores.csv").read_text()
+    with pytest.raises(RunError, match=r"only a larger training\.max_steps can be resumed"):
+        run(strokes, tmp_path / "run", resume=True)
+
+
+def test_a_full_disk_is_named_and_the_last_checkpoint_kept(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    """Files may not grow beyond a limit from step 2 on: the checkpoint of step 3 cannot be written."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
+
+    try:
+        with pytest.raises(OSError, match=r"the checkpoint of step 3 cannot be written .* the one before is kept"):
+            run(strokes, tmp_path / "run", callbacks=[At(2, fill)])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    folder = tmp_path / "run" / "fold1" / "checkpoints"
+    assert torch.load(folder / "last.ckpt", weights_only=True)["global_step"] == 2
+    assert not list(folder.glob(".*"))
+    assert_same(whole, run(strokes, tmp_path / "run", resume=True).folder)
+
+
+def test_the_best_checkpoint_says_that_it_is_optimistic(whole: Path) -> None:
+    best, last = (torch.load(whole / "checkpoints" / f"{name}.ckpt", weights_only=True) for name in ("best", "last"))
+    assert "optimistic" in best["chosen_on"]
+    assert "chosen_on" not in last
+
+
+def test_another_run_is_not_replaced(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is a run already; go on with --resume"):
+        run(strokes, whole.parent)
+    other = change_preset(PRESET, ["training.learning_rate=0.5"])
+    with pytest.raises(RunError, match=r"-  learning_rate: 0\.0001[^\n]*\n\+  learning_rate: 0\.5"):
+        run(strokes, whole.parent, other, resume=True)
+    (tmp_path / "fold1").mkdir()
+    (tmp_path / "fold1" / "thesis.tex").touch()
+    with pytest.raises(RunError, match="is not empty and no run"):
+        run(strokes, tmp_path)

@@ -1,0 +1,108 @@
+"""`factorizer train` and `factorizer cross-validate`."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from runs import CHANGES, CPU, PRESET
+from typer.testing import CliRunner
+
+from factorizer.cli import app
+from factorizer.config import PresetError, change_preset, load_preset
+from factorizer.evaluation.scores import METRICS, mean_scores, read_scores
+from factorizer.training.folder import RunError, pool_scores
+from factorizer.training.run import cross_validate
+
+runner = CliRunner()
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--device", "cuda"), "there is no cuda device here"),
+        (("--device", "toaster"), "choose auto, cpu, cuda or mps"),
+        (("--nodes", "2"), "--nodes is 2, but nothing started processes there"),
+        (("--precision", "16"), "precision 16 needs a GPU"),
+        (("--set", "training.deep_supervision_weights=[]"), "at least 1 item"),
+        (("--set", "training.learning_rate=.inf"), "finite number"),
+        (("--set", "model={name: nnunet, widths: 3}"), "model.widths"),
+    ],
+)
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_what_cannot_be_done_is_said(strokes: Path, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+    command = ["train", "--preset", "isles22", "--data", str(strokes), "--out", str(tmp_path / "run"), *options]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 2, result.output
+    assert message in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_command_line(strokes: Path, tmp_path: Path) -> None:
+    changes = [part for change in CHANGES for part in ("--set", change)]
+    command = ["train", "--preset", "isles22", "--data", str(strokes), "--out", str(tmp_path / "run"), "--fold", "2"]
+    command += ["--workers", "0", "--device", "cpu", "--accumulate", "2", "--model", "local-factorizer", *changes]
+    result = runner.invoke(app, command)
+    assert result.exit_code == 0, result.output
+    assert [cell.strip() for cell in result.stdout.splitlines()[4].split("│")[1:3]] == ["lesion", "2"]
+    assert "model.name" not in (tmp_path / "run" / "fold2" / "config.yaml").read_text()
+    assert load_preset(tmp_path / "run" / "fold2" / "config.yaml").model.name == "local-factorizer"
+    again = runner.invoke(app, command)
+    assert again.exit_code == 2
+    assert "is a run already" in again.stderr
+    assert runner.invoke(app, [*command, "--resume"]).exit_code == 0
+
+
+def test_an_option_that_a_system_does_not_have_is_refused(strokes: Path, tmp_path: Path) -> None:
+    command = ["train", "--preset", "isles22", "--data", str(strokes), "--out", str(tmp_path / "run")]
+    result = runner.invoke(app, [*command, "--model", "nnunet", "--set", "model.window=4"])
+    assert result.exit_code == 2
+    assert "--set got 'model.window=4'; nnunet has no such option, only widths" in result.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_cross_validation_runs_or_continues_all_folds_and_pools_them(
+    strokes: Path, whole: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(whole.parent, tmp_path / "run")  # fold 1 is done
+    before = (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns
+    said: list[str] = []
+    scores = cross_validate(PRESET, data=strokes, out=tmp_path / "run", machine=CPU, say=said.append)
+    assert (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
+    rows = read_scores(scores)
+    assert sorted({row.case for row in rows}) == [f"sub-strokecase000{i}" for i in range(1, 7)]
+    assert len(rows) == 6 * len(METRICS)
+    means = mean_scores(rows)["lesion"]
+    assert means.cases == 6
+    assert means.dice == pytest.approx(sum(row.value for row in rows if row.metric == "dice") / 6)
+    (tmp_path / "run" / "fold2" / "scores.csv").unlink()
+    with pytest.raises(RunError, match=r"the folds 2 of .* are not finished"):
+        pool_scores(tmp_path / "run", [0, 1, 2], PRESET)
+
+
+def test_one_fold_of_a_cross_validation(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    """As one job of an array; the last to finish pools."""
+    shutil.copytree(whole.parent, tmp_path / "run")
+    said: list[str] = []
+    options = {"data": strokes, "out": tmp_path / "run", "machine": CPU, "say": said.append}
+    assert cross_validate(PRESET, fold=0, **options) is None
+    assert said[-1].startswith("the folds 2 are not finished")
+    assert cross_validate(PRESET, fold=2, **options) == tmp_path / "run" / "scores.csv"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("training.max_step=3", "did you mean 'max_steps'"),
+        ("trainin.max_steps=3", "there is no section 'trainin'"),
+        ("training.max_steps", "give path.to.field=value"),
+        ("training.max_steps=[", "the value is not YAML"),
+        ("training.max_steps=0", "greater than 0"),
+    ],
+)
+def test_a_wrong_setting_is_named(change: str, message: str) -> None:
+    with pytest.raises(PresetError, match=message):
+        change_preset(PRESET, [change])
