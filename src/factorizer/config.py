@@ -149,8 +149,8 @@ class Model(Section):
     head_dim: int = options(8, "channels E of a head (Factorizers and Performer)", gt=0)
     rank: int = options(1, "rank R of the factorization", gt=0)
     num_iters: int = options(5, "iterations T of the factorization", gt=0)
-    solver: Literal["hals", "mu", "semi", "convex", "greedy"] = options(
-        "hals", "how the factorization is updated; the last three are beyond the paper"
+    solver: Literal["hals", "mu", "semi", "convex", "greedy", "joint"] = options(
+        "hals", "how the factorization is updated; all but hals and mu are beyond the paper"
     )
     tolerance: Probability = options(0.1, "share of a matrix that a greedy factorization may leave")
     mixer: Literal["nmf", "none"] = options("nmf", "none leaves the NMF sub-block out")

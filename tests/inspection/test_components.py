@@ -113,19 +113,21 @@ def test_the_command_line(tmp_path: Path) -> None:
         system = change_preset(preset, [f"model.name={name}"])
         train_fold(system, data=data, fold=0, out=tmp_path / name, machine=machine)
     command = ["explain", "--run", str(tmp_path / "swin-factorizer"), "-i", str(data), "-o", str(tmp_path / "out")]
-    command += ["--baseline", str(tmp_path / "nnunet"), "--device", "cpu", "--json"]
+    command += ["--run", f"u-net={tmp_path / 'nnunet'}", "--device", "cpu", "--json"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     tables = json.loads(result.stdout)
-    assert set(tables) == {"model", "baseline"}
-    assert {(row["layer"], row["region"]) for row in tables["model"]} >= {(1, "WT"), (3, "ET")}
-    volume = nibabel.load(tmp_path / "out" / "BRATS_001" / "model-layer1.nii.gz")
+    assert set(tables) == {"swin-factorizer", "u-net"}
+    assert {(row["layer"], row["region"]) for row in tables["swin-factorizer"]} >= {(1, "WT"), (3, "ET")}
+    volume = nibabel.load(tmp_path / "out" / "BRATS_001" / "swin-factorizer-layer1.nii.gz")
     image = nibabel.load(data / "imagesTr" / "BRATS_001.nii.gz")
     assert volume.shape == (24, 24, 24, 1)  # one head of eight channels
     np.testing.assert_array_equal(volume.affine, image.affine)
-    with (tmp_path / "out" / "BRATS_001" / "model-layer1-factors.csv").open() as lines:
+    with (tmp_path / "out" / "BRATS_001" / "swin-factorizer-layer1-factors.csv").open() as lines:
         values = [float(row["value"]) for row in csv.DictReader(lines)]
     assert len(values) == 8
     assert (tmp_path / "out" / "BRATS_004.png").stat().st_size > 10_000
+    twice = CliRunner().invoke(app, [*command, "--run", str(tmp_path / "swin-factorizer"), "-o", str(tmp_path / "two")])
+    assert "two runs are named swin-factorizer" in twice.stderr
     again = CliRunner().invoke(app, command)
     assert "is not an empty folder" in again.stderr

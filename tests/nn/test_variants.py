@@ -39,7 +39,8 @@ def test_factors_are_what_they_say(solver: str) -> None:
     x = matrices(signed=solver == "semi")
     f, g = NMF(3, 8, solver, tolerance=0.0).factorize(x)
     assert (g >= 0).all()
-    torch.testing.assert_close(torch.linalg.vector_norm(f, dim=-2), torch.ones(3, 3, dtype=f.dtype))
+    terms = 4 if solver == "joint" else 3
+    torch.testing.assert_close(torch.linalg.vector_norm(f, dim=-2), torch.ones(3, terms, dtype=f.dtype))
     assert (f < 0).any() if solver == "semi" else (f >= 0).all()
 
 
@@ -89,10 +90,58 @@ def test_greedy_chooses_the_rank_of_each_matrix() -> None:
     assert loss(blocks, "greedy", 4, 10, tolerance=0.05).max() < 0.01 * blocks.square().sum()
 
 
+def windows_of_a_map(seed: int = 6) -> torch.Tensor:
+    """Eight windows (6 x 20) with one pattern of channels in common and one each of their own."""
+    generator = torch.Generator().manual_seed(seed)
+    draw = lambda *shape: torch.rand(shape, generator=generator, dtype=torch.float64)  # noqa: E731
+    return draw(6, 1) @ draw(8, 1, 20) + draw(8, 6, 1) @ draw(8, 1, 20)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_joint_objective_never_rises_over_all_windows_together(rank: int) -> None:
+    x = matrices(7, (2, 5, 6, 20))
+    losses = [loss(x, "joint", rank, t).sum(-1) for t in range(1, 15)]
+    for before, after in pairwise(losses):
+        assert (after <= before * (1 + 1e-12)).all()
+
+
+def test_joint_windows_share_their_first_pattern_and_no_other() -> None:
+    f, _ = NMF(1, 20, "joint").factorize(torch.stack([windows_of_a_map(6), windows_of_a_map(7)]))
+    assert torch.equal(f[:, :1, :, 0].expand(-1, 8, -1), f[..., 0])
+    assert (f[:, :-1, :, 1] - f[:, 1:, :, 1]).abs().amax((-2, -1)).min() > 0.01
+    assert (f[0, 0, :, 0] - f[1, 0, :, 0]).abs().max() > 0.01  # another map, another pattern
+
+
+def test_joint_recovers_what_is_shared_and_what_is_not() -> None:
+    x = windows_of_a_map()
+    assert loss(x, "joint", 1, 500).sum() < 1e-3 * x.square().sum()
+    assert loss(x, "joint", 1, 5).sum() < 0.5 * loss(x, "hals", 1, 5).sum()
+
+
+def test_joint_of_one_window_is_hals_with_a_term_more() -> None:
+    x = matrices(8, (1, 6, 20))
+    torch.testing.assert_close(NMF(2, 6, "joint")(x), NMF(3, 6, "hals")(x), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(NMF(2, 6, "joint")(x[0]), NMF(3, 6, "hals")(x[0]), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(("solver", "reaches"), [("hals", False), ("joint", True)])
+def test_joint_layer_sees_the_whole_map_of_its_sample(solver: str, reaches: bool) -> None:
+    """A change in one corner tells on the windows of the other corner; never on another sample of the batch."""
+    torch.manual_seed(0)
+    layer = WrappedNMF(8, LocalMatricize(4, 4), NMF(1, 3, solver), spatial_size=(8, 8, 8)).double()
+    x = torch.randn(2, 8, 8, 8, 8, dtype=torch.float64)
+    changed = x.clone()
+    changed[0, :, :4, :4, :4] += 1
+    difference = (layer(changed) - layer(x)).abs()
+    assert difference[0, :, :4, :4, :4].max() > 1e-3
+    assert (difference[0, :, 4:, 4:, 4:].max() > 1e-6) == reaches
+    assert difference[1].max() == 0
+
+
 @pytest.mark.parametrize("solver", VARIANTS)
 @pytest.mark.parametrize("rank", [1, 2])
 def test_gradients(solver: str, rank: int) -> None:
-    x = (matrices(4, (1, 3, 5), signed=solver == "semi") + 0.1).requires_grad_()
+    x = (matrices(4, (2, 3, 5), signed=solver == "semi") + 0.1).requires_grad_()
     layer = NMF(rank, 3, solver, tolerance=0.0)
     assert torch.autograd.gradcheck(layer, x, atol=1e-4)
 

@@ -21,11 +21,19 @@ from factorizer.commands.console import (
 if TYPE_CHECKING:
     from factorizer.config import Data
     from factorizer.data.cases import Case
+    from factorizer.inference.predictor import Predictor
     from factorizer.inspection.alignment import Agreement
 
 
 def explain(
-    run: Annotated[Path, typer.Option("--run", metavar="RUN[/foldK]", help="A run that `factorizer train` wrote.")],
+    runs: Annotated[
+        list[str],
+        typer.Option(
+            "--run",
+            metavar="RUN[/foldK]",
+            help="A run that `factorizer train` wrote, or zoo:NAME; several, also as NAME=RUN, stand side by side.",
+        ),
+    ],
     inputs: Annotated[list[Path], typer.Option("-i", "--input", help="A case or several, as `predict` takes them.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="A new or empty folder.")],
     reference: Annotated[
@@ -35,32 +43,28 @@ def explain(
     layer: Annotated[
         str, typer.Option("--layer", help="first, last, both, all, or numbers along the data path such as 1,5.")
     ] = "both",
-    baseline: Annotated[
-        Path | None, typer.Option("--baseline", help="Another run, such as a U-Net, whose channels are shown beside.")
-    ] = None,
     volumes: Annotated[bool, typer.Option(help="Write the pictures as NIfTI files.")] = True,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Show what layers see: the components of their factorizations as volumes and as a figure, and, where there is
-    a reference, how well each would segment each region."""
+    """Show what layers see: the components of their factorizations (of a U-Net its channels) as volumes and as a figure,
+    and, where there is a reference, how well each would segment each region."""
     with user_errors():
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise ValueError(f"{output} is not an empty folder; give another")
         from dataclasses import asdict
 
         from factorizer.data.inputs import read_inputs
-        from factorizer.inference.load import load
         from factorizer.inspection.alignment import summarize
         from factorizer.inspection.components import choose_layers, layers_of
         from factorizer.inspection.report import Explainer
 
-        models = {"model": load(run, device=device)} | ({"baseline": load(baseline, device=device)} if baseline else {})
+        models = load_models(runs, device)
+        data = next(iter(models.values())).preset.data
         for name, model in models.items():
             choose_layers(layers_of(model.networks[0]), layer)  # wrong ones are refused before anything is computed
-            if model.preset.data != models["model"].preset.data:
-                raise ValueError(f"the {name} was trained with other data settings; compare runs on the same data")
-        data = models["model"].preset.data
+            if model.preset.data != data:
+                raise ValueError(f"{name} was trained with other data settings; compare runs on the same data")
         cases, problems = read_inputs(inputs, data.channels)
         for problem in problems:
             print_problem(problem)
@@ -82,6 +86,21 @@ def explain(
             say("no case has a reference: how well components agree with regions is not measured")
     if problems:
         raise typer.Exit(1)
+
+
+def load_models(runs: list[str], device: str) -> dict[str, Predictor]:
+    """Each run, named by the system that it trained unless given as NAME=RUN."""
+    from factorizer.inference.load import load
+
+    models: dict[str, Predictor] = {}
+    for text in runs:
+        name, sign, path = ("", "", "") if Path(text).exists() else text.partition("=")
+        model = load(path if sign else text, device=device)
+        name = name or model.preset.model.name
+        if name in models:
+            raise ValueError(f"two runs are named {name}; name each differently, as NAME=RUN")
+        models[name] = model
+    return models
 
 
 def find_references(given: Path | None, inputs: list[Path], data: Data) -> tuple[dict[str, Case], dict[int, int]]:

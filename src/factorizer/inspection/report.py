@@ -111,7 +111,7 @@ def layer_width(layer: Layer) -> int:
     """How many pictures a layer has."""
     if isinstance(layer.part, ResidualNMF):
         wrapped = layer.part.wrapped_nmf
-        return wrapped.in_proj.out_features // wrapped.matricize.head_dim * wrapped.nmf.rank
+        return wrapped.in_proj.out_features // wrapped.matricize.head_dim * wrapped.nmf.terms
     return next(p.shape[0] for p in layer.part.parameters())
 
 

@@ -42,7 +42,17 @@ class WrappedNMF(nn.Module):
         return f"(matricize): {self.matricize.fitted(self.spatial_size)} on {size}"
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.nmf.joins_windows:
+            return self.mix_map(x)
         return apply_tiled(self.mix, x, tilings=self.tilings(x), params=self.parameters())
+
+    def mix_map(self, x: Tensor) -> Tensor:
+        """Eq. 6 on a whole map (B, C, *spatial), where tiles would part windows that belong together."""
+        size = x.shape[2:]
+        cut = self.matricize.fitted(size)
+        matrices = cut.matricize(self.in_proj(x.movedim(1, -1)).movedim(-1, 1)).relu()
+        y = cut.dematricize(self.nmf(matrices), size)
+        return self.dropout(self.out_proj(y.movedim(1, -1))).movedim(-1, 1)
 
     def tilings(self, x: Tensor) -> list[Windows]:
         """The grids of windows over x (B, C, *spatial), whose results are averaged."""
@@ -79,6 +89,8 @@ class ResidualNMF(nn.Module):
         self.norm, self.wrapped_nmf = nn.LayerNorm(channels), wrapped_nmf
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.wrapped_nmf.nmf.joins_windows:
+            return self.wrapped_nmf(self.norm(x.movedim(1, -1)).movedim(-1, 1)) + x
         return apply_tiled(self.on_windows, x, tilings=self.wrapped_nmf.tilings(x), params=self.parameters())
 
     def on_windows(self, x: Tensor) -> Tensor:

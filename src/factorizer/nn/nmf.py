@@ -7,46 +7,16 @@ leading dimensions; `NMF` is the thin module on top.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from factorizer.nn.variants import TINY, VARIANTS
-
-Update = Callable[[Tensor, Tensor, Tensor], Tensor]
+from factorizer.nn.updates import TINY, Update, hals_update, mu_update
+from factorizer.nn.variants import VARIANTS
 
 RESCALE_EVERY = 4  # power steps
-
-
-def hals_update(x: Tensor, f: Tensor, g: Tensor) -> Tensor:
-    """One sweep over the columns of F with G fixed (Algorithm 2, lines 3-5; Eq. 13).
-
-    x (..., M, N), f (..., M, R), g (..., N, R) -> new f. The update of G is the same on X^T. A column
-    whose partner is zero has no unique minimiser and keeps its value.
-    """
-    a, b = x @ g, g.mT @ g  # (..., M, R), (..., R, R)
-    columns = list(f.unbind(-1))
-    for r, old in enumerate(columns):
-        numerator = a[..., r]
-        for other, column in enumerate(columns):
-            if other != r:
-                numerator = numerator - b[..., other, r, None] * column
-        norm2 = b[..., r, r, None]
-        columns[r] = torch.where(norm2 > TINY, torch.relu(numerator / norm2.clamp_min(TINY)), old)
-    return torch.stack(columns, -1)
-
-
-def mu_update(x: Tensor, f: Tensor, g: Tensor) -> Tensor:
-    """One multiplicative update of F with G fixed (Algorithm 1, line 3).
-
-    x (..., M, N), f (..., M, R), g (..., N, R) -> new f. The update of G is the same on X^T.
-    """
-    return f * (x @ g) / (f @ (g.mT @ g)).clamp_min(TINY)
-
-
 SOLVERS: dict[str, Update] = {"hals": hals_update, "mu": mu_update}
 
 
@@ -129,7 +99,8 @@ class NMF(nn.Module):
 
     `rank` (R), `num_iters` (T), `solver` and `bypass` (output = input) may be changed at any time, also after
     training. Solvers are "hals" and "mu", and those of variants.py: "semi", which takes matrices of any sign, "convex",
-    and "greedy", which leaves terms out where the rest is below `tolerance` times the matrix. The initial factors
+    "greedy", which leaves terms out where the rest is below `tolerance` times the matrix, and "joint", which adds to
+    the R terms one whose column of F is the same for all matrices along the last leading dimension. The initial factors
     ~ U(0, 1) follow from `seed`, a buffer that travels in the checkpoint, whatever the size of the matrices. They are
     meant for matrices of unit mean, to which X is scaled first; with rank 1 or "mu" the scale of F_0 has no effect.
     """
@@ -164,6 +135,16 @@ class NMF(nn.Module):
         """Whether the factorization is T power steps, for which there is a fast path."""
         return self.rank == 1 and self.solver in SOLVERS
 
+    @property
+    def joins_windows(self) -> bool:
+        """Whether the windows of a map (..., windows, M, N) must come together."""
+        return self.solver == "joint"
+
+    @property
+    def terms(self) -> int:
+        """Columns of F and G."""
+        return self.rank + self.joins_windows
+
     def extra_repr(self) -> str:
         more = f", tolerance={self.tolerance}" if self.solver == "greedy" else ""
         more += ", bypass=True" if self.bypass else ""
@@ -171,8 +152,8 @@ class NMF(nn.Module):
 
     def initial_factors(self, m: int, n: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """F_0 (M, R) and G_0 (N, R)."""
-        f = draw_uniform(self.seed, m * self.rank, stream=1).view(m, self.rank)
-        g = draw_uniform(self.seed, n * self.rank, stream=2).view(n, self.rank)
+        f = draw_uniform(self.seed, m * self.terms, stream=1).view(m, self.terms)
+        g = draw_uniform(self.seed, n * self.terms, stream=2).view(n, self.terms)
         return f.to(dtype), g.to(dtype)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -197,7 +178,8 @@ class NMF(nn.Module):
                 f = rank_one_factor(x, g, self.num_iters)
                 return f, x.mT @ f
             # The first HALS sweep weighs X against F_0: at unit mean the result scales with X.
-            scale = x.abs().mean((-2, -1), keepdim=True).clamp_min(TINY)
+            together = (-3, -2, -1) if self.joins_windows and x.ndim > 2 else (-2, -1)
+            scale = x.abs().mean(together, keepdim=True).clamp_min(TINY)
             x = x / scale
             f, g = (t.expand(*x.shape[:-2], -1, -1) for t in (f, g))
             if self.solver in VARIANTS:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-# Squares below this count as zero: X itself is then below 1e-17, far under any real activation.
-TINY = 1e-35
+from factorizer.nn.updates import hals_update
+
 SMALL = 1e-7  # beside entries of about one: under a root, where a gradient would leave the range of float32
 Variant = Callable[[Tensor, Tensor, Tensor, int, float], tuple[Tensor, Tensor]]
 
@@ -22,21 +22,23 @@ def semi_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float) 
     C. Ding, T. Li, M. Jordan, "Convex and semi-nonnegative matrix factorizations", IEEE TPAMI 32 (2010).
     """
     for _ in range(num_iters):
-        f = sweep(x, f, g, nonnegative=False)
-        g = sweep(x.mT, g, f, nonnegative=True)
+        f = hals_update(x, f, g, nonnegative=False)
+        g = hals_update(x.mT, g, f)
     return f, g
 
 
-def sweep(x: Tensor, f: Tensor, g: Tensor, *, nonnegative: bool) -> Tensor:
-    """The columns of F one after the other with G fixed; one whose partner is zero keeps its value."""
-    a, b = x @ g, g.mT @ g
-    columns = list(f.unbind(-1))
-    for r, old in enumerate(columns):
-        others = sum((b[..., s, r, None] * c for s, c in enumerate(columns) if s != r), torch.zeros_like(old))
-        norm2 = b[..., r, r, None]
-        best = (a[..., r] - others) / norm2.clamp_min(TINY)
-        columns[r] = torch.where(norm2 > TINY, best.relu() if nonnegative else best, old)
-    return torch.stack(columns, -1)
+def joint_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float) -> tuple[Tensor, Tensor]:
+    """Local and global context in one objective: a first pattern of all windows together, the others of each its own.
+
+    The windows w of a map lie along the last leading dimension. Minimised is the sum over them of
+    |X_w - f_0 a_w^T - F_w G_w^T|^2, where f_0, the first column of F, is the same for all: HALS, in which the update of
+    f_0 adds up over the windows. So what is anywhere in the map tells on every window.
+    """
+    shared = 1 if x.ndim > 2 else 0
+    for _ in range(num_iters):
+        f = hals_update(x, f, g, shared=shared)
+        g = hals_update(x.mT, g, f)
+    return f, g
 
 
 def convex_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float) -> tuple[Tensor, Tensor]:
@@ -91,4 +93,4 @@ def unit(v: Tensor) -> Tensor:
     return v / torch.linalg.vector_norm(v, dim=-2, keepdim=True).clamp_min(1e-17)
 
 
-VARIANTS: dict[str, Variant] = {"semi": semi_nmf, "convex": convex_nmf, "greedy": greedy_nmf}
+VARIANTS: dict[str, Variant] = {"semi": semi_nmf, "convex": convex_nmf, "greedy": greedy_nmf, "joint": joint_nmf}

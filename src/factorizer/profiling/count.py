@@ -133,7 +133,7 @@ def nmf_macs(nmf: NMF, rows: int, columns: int) -> int:
     """Multiply-adds of T iterations on one matrix and of the reconstruction (Algorithms 1 and 2)."""
     if nmf.bypass:
         return 0
-    rank, size = nmf.rank, rows * columns
+    rank, size = nmf.terms, rows * columns
     update_f = size * rank + columns * rank**2  # X G, G^T G
     update_g = size * rank + rows * rank**2  # X^T F, F^T F
     if nmf.solver == "convex":  # four products with K = X^T X, as two with X each

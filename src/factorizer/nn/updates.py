@@ -1,0 +1,42 @@
+"""One update of a factor with the other fixed (Algorithms 1 and 2), for matrices with any leading dimensions.
+
+X (..., M, N) is approximated by F G^T with F (..., M, R) and G (..., N, R). The update of G is the same on X^T.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Update = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+# Squares below this count as zero: X itself is then below 1e-17, far under any real activation.
+TINY = 1e-35
+
+
+def hals_update(x: Tensor, f: Tensor, g: Tensor, *, nonnegative: bool = True, shared: int = 0) -> Tensor:
+    """One sweep over the columns of F with G fixed (Algorithm 2, lines 3-5; Eq. 13).
+
+    Each column becomes the minimiser with the others as they are. A column whose partner is zero has no unique
+    minimiser and keeps its value. The first `shared` columns are the same for all matrices along the last leading
+    dimension, whose errors add up.
+    """
+    a, b = x @ g, g.mT @ g  # (..., M, R), (..., R, R)
+    columns = list(f.unbind(-1))
+    for r, old in enumerate(columns):
+        numerator, norm2 = a[..., r], b[..., r, r, None]
+        for other, column in enumerate(columns):
+            if other != r:
+                numerator = numerator - b[..., other, r, None] * column
+        if r < shared:
+            numerator, norm2 = (t.sum(-2, keepdim=True).expand_as(t) for t in (numerator, norm2))
+        best = numerator / norm2.clamp_min(TINY)
+        columns[r] = torch.where(norm2 > TINY, best.relu() if nonnegative else best, old)
+    return torch.stack(columns, -1)
+
+
+def mu_update(x: Tensor, f: Tensor, g: Tensor) -> Tensor:
+    """One multiplicative update of F with G fixed (Algorithm 1, line 3)."""
+    return f * (x @ g) / (f @ (g.mT @ g)).clamp_min(TINY)
