@@ -13,7 +13,8 @@ from factorizer.config import build_options, change_preset, load_preset
 from factorizer.data.synthetic import write_synthetic
 from factorizer.models.registry import build_model
 from factorizer.nn.blocks import ResidualMLP, ResidualNMF
-from factorizer.training.ablation import POSITIONS, SUBBLOCKS
+from factorizer.nn.nmf import NMF
+from factorizer.training.ablation import POSITIONS, SOLVERS, SUBBLOCKS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 SMALL = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]"]
@@ -27,6 +28,15 @@ def test_variants_have_what_they_say(variant) -> None:
     assert nmf == ("MLP only" not in variant.name)
     assert mlp == ("NMF only" not in variant.name)
     assert (model.position is not None) == ("without position" not in variant.name)
+
+
+@pytest.mark.parametrize("variant", SOLVERS, ids=lambda variant: variant.name)
+def test_solvers_have_the_terms_they_say(variant) -> None:
+    preset = change_preset(load_preset("brats"), [*SMALL, *variant.changes])
+    model = build_model(preset.model.name, **build_options(preset, preset.model.name))
+    layers = [m for m in model.modules() if isinstance(m, NMF)]
+    assert {m.terms for m in layers} == {1 if variant.name.endswith(", 1 term") else 2}
+    assert all(m.solver[:3] in variant.name.lower().replace("multiplicative", "mu") for m in layers)
 
 
 def test_the_command_trains_and_compares(tmp_path: Path) -> None:
@@ -43,4 +53,4 @@ def test_the_command_trains_and_compares(tmp_path: Path) -> None:
     again = CliRunner().invoke(app, [*command, "--table", "position"])
     assert again.exit_code == 0
     assert again.stderr.count("is finished") == 6
-    assert "choose subblocks, position or both" in CliRunner().invoke(app, [*command, "--table", "x"]).stderr
+    assert "choose both, or one of subblocks, position, solvers" in CliRunner().invoke(app, [*command, "--table", "x"]).stderr

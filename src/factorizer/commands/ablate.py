@@ -82,21 +82,24 @@ def training(
     preset: PresetName,
     data: DataFolder,
     out: Annotated[Path, typer.Option("--out", help="A folder; one that was begun is gone on with.")],
-    table: Annotated[str, typer.Option("--table", help="subblocks (Table 3), position (Table 4), or both.")] = "both",
+    table: Annotated[
+        str, typer.Option("--table", help="subblocks (Table 3), position (Table 4), both, or solvers (beyond the paper).")
+    ] = "both",
     fold: Annotated[int, typer.Option(help="The fold that is held out.")] = 0,
     changes: Changes = None,
     device: Device = "auto",
     workers: Workers = 2,
 ) -> None:
-    """Train the variants of the paper's Tables 3 and 4: without NMF, without MLP, with and without positions."""
+    """Train the variants of the paper's Tables 3 and 4 (without NMF, without MLP, with and without positions), or the
+    ways to factorize."""
     with user_errors():
         settings = settle(preset, None, changes)
-        from factorizer.training.ablation import TABLES, ablate_training
+        from factorizer.training.ablation import PAPER, TABLES, ablate_training
         from factorizer.training.trainer import Machine
 
-        tables = list(TABLES) if table == "both" else [table]
+        tables = PAPER if table == "both" else [table]
         if tables[0] not in TABLES:
-            raise ValueError(f"--table got {table!r}; choose subblocks, position or both")
+            raise ValueError(f"--table got {table!r}; choose both, or one of {', '.join(TABLES)}")
         files = ablate_training(
             settings,
             tables=tables,

@@ -1,4 +1,7 @@
-"""`factorizer ablate training`: the paper's two ablations that need training, as runs and as its Tables 3 and 4."""
+"""`factorizer ablate training`: the paper's two ablations that need training, as runs and as its Tables 3 and 4.
+
+Beyond the paper, a third table compares ways to factorize.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,22 @@ POSITIONS = [
     for with_position in (False, True)
     for change in [f"model.position_embedding={str(with_position).lower()}"]
 ]
-TABLES = {"subblocks": SUBBLOCKS, "position": POSITIONS}
+SOLVERS = [
+    *(
+        Variant(f"{title}, {terms}", [system("swin"), f"model.solver={solver}", f"model.rank={rank}"])
+        for title, solver, rank, terms in (
+            ("HALS", "hals", 2, "2 terms"),
+            ("multiplicative", "mu", 2, "2 terms"),
+            ("semi-NMF", "semi", 2, "2 terms"),
+            ("convex NMF", "convex", 2, "2 terms"),
+            ("greedy", "greedy", 2, "up to 2 terms"),
+            ("joint", "joint", 1, "1 term and 1 shared"),
+            ("HALS", "hals", 1, "1 term"),
+        )
+    )
+]
+TABLES = {"subblocks": SUBBLOCKS, "position": POSITIONS, "solvers": SOLVERS}
+PAPER = ("subblocks", "position")
 
 
 def ablate_training(
