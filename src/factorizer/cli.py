@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from factorizer import __version__
-from factorizer.commands import ablate, compare, data, evaluate, explain, predict, presets, profile, train
+from factorizer.commands import ablate, compare, data, evaluate, explain, predict, presets, profile, train, zoo
 from factorizer.commands.console import Json, print_json, print_line
 from factorizer.models.registry import SYSTEMS
 
@@ -50,6 +50,7 @@ app.add_typer(data.app, name="data")
 app.command()(profile.profile)
 app.command()(train.train)
 app.command()(train.cross_validate)
+app.add_typer(zoo.app, name="zoo")
 app.command()(predict.predict)
 app.command()(predict.postprocess)
 app.command()(evaluate.evaluate)

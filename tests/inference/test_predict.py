@@ -10,7 +10,6 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-import torch
 from typer.testing import CliRunner
 from writing import write_nifti
 
@@ -341,18 +340,3 @@ def test_a_2d_image_becomes_a_picture(tmp_path: Path) -> None:
     assert invoke("evaluate", "-p", tmp_path / "out", "-r", folder, "--preset", preset, "-o", scores).exit_code == 0
     with scores.open() as lines:
         assert len({row["case"] for row in csv.DictReader(lines)}) == 4
-
-
-def test_zoo_models_are_read_from_safetensors(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from safetensors.torch import save_file
-
-    from factorizer.inference import load as loading
-
-    expected = load(run / "fold0", device="cpu").networks[0].state_dict()
-    folder = tmp_path / "zoo" / "small"
-    folder.mkdir(parents=True)
-    shutil.copy(run / "fold0" / "config.yaml", folder)
-    save_file(expected, folder / "weights.safetensors")
-    monkeypatch.setattr(loading.resources, "files", lambda package: tmp_path)
-    found = load("zoo:small", device="cpu").networks[0].state_dict()
-    assert all(torch.equal(found[name], value) for name, value in expected.items())

@@ -53,4 +53,7 @@ def test_the_command_trains_and_compares(tmp_path: Path) -> None:
     again = CliRunner().invoke(app, [*command, "--table", "position"])
     assert again.exit_code == 0
     assert again.stderr.count("is finished") == 6
-    assert "choose both, or one of subblocks, position, solvers" in CliRunner().invoke(app, [*command, "--table", "x"]).stderr
+    assert (
+        "choose both, or one of subblocks, position, solvers"
+        in CliRunner().invoke(app, [*command, "--table", "x"]).stderr
+    )

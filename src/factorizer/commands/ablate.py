@@ -83,7 +83,8 @@ def training(
     data: DataFolder,
     out: Annotated[Path, typer.Option("--out", help="A folder; one that was begun is gone on with.")],
     table: Annotated[
-        str, typer.Option("--table", help="subblocks (Table 3), position (Table 4), both, or solvers (beyond the paper).")
+        str,
+        typer.Option("--table", help="subblocks (Table 3), position (Table 4), both, or solvers (beyond the paper)."),
     ] = "both",
     fold: Annotated[int, typer.Option(help="The fold that is held out.")] = 0,
     changes: Changes = None,

@@ -47,7 +47,7 @@ def explain(
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Show what layers see: the components of their factorizations (of a U-Net its channels) as volumes and as a figure,
+    """Show what layers see: the components of their factorizations (of a U-Net its channels) as volumes and a figure,
     and, where there is a reference, how well each would segment each region."""
     with user_errors():
         if output.exists() and (not output.is_dir() or any(output.iterdir())):

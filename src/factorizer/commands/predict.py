@@ -26,7 +26,12 @@ if TYPE_CHECKING:
     from factorizer.inference.predict import Prediction
 
 Run = Annotated[Path | None, typer.Option("--run", metavar="RUN[/foldK]", help="A run that `factorizer train` wrote.")]
-Zoo = Annotated[str | None, typer.Option("--model", metavar="zoo:NAME", help="A model of the zoo; it is empty so far.")]
+Zoo = Annotated[
+    str | None,
+    typer.Option(
+        "--model", metavar="zoo:NAME", help="A model that ships with the package; `factorizer zoo` lists them."
+    ),
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from importlib import resources
 from pathlib import Path
 from typing import Literal
 
@@ -17,16 +16,12 @@ from torch import Tensor, nn
 
 from factorizer.config import Preset, build_options, load_preset
 from factorizer.inference.predictor import Predictor
-from factorizer.models.registry import build_model, suggestion
+from factorizer.inference.zoo import ZOO, ModelError, zoo_folder
+from factorizer.models.registry import build_model
 from factorizer.nn.nmf import NMF
 
-ZOO = "zoo:"
 PREFIX = "network."  # of the network's weights in a checkpoint
 Weights = dict[str, Tensor]
-
-
-class ModelError(ValueError):
-    """A trained model that cannot be found or used."""
 
 
 def load(
@@ -83,18 +78,6 @@ def find_models(source: str | Path, folds: Literal["all"] | Sequence[int] | None
     if missing or not wanted:
         raise ModelError(f"{run} has the folds {listed}, not {', '.join(map(str, missing)) or 'none'}")
     return [there[int(fold)] for fold in wanted]
-
-
-def zoo_names() -> list[str]:
-    folder = resources.files("factorizer") / "zoo"
-    return sorted(f.name for f in folder.iterdir() if (f / "config.yaml").is_file()) if folder.is_dir() else []
-
-
-def zoo_folder(name: str) -> Path:
-    if name not in zoo_names():
-        known = ", ".join(zoo_names()) or "no model yet"
-        raise ModelError(f"the zoo has no model {name!r}{suggestion(name, zoo_names())}; it has {known}")
-    return Path(str(resources.files("factorizer") / "zoo" / name))
 
 
 def read_weights(folder: Path) -> Weights:

@@ -26,10 +26,11 @@ from factorizer.data.folds import split_fold, write_folds
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.files import write_atomically
-from factorizer.inference.load import ZOO, find_models, load_what_fits, make_network, read_weights
+from factorizer.inference.load import find_models, load_what_fits, make_network, read_weights
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.score import score_case
 from factorizer.inference.sliding import Sliding
+from factorizer.inference.zoo import ZOO
 from factorizer.nn.unet import UNet
 from factorizer.training.activations import checkpoint_activations
 from factorizer.training.checkpoints import Checkpoints, newest_readable

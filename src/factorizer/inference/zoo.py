@@ -1,0 +1,92 @@
+"""The zoo: trained models that ship with the package.
+
+A model is a folder of the package's `zoo` with config.yaml, weights.safetensors, card.md, and scores.csv, the scores of
+the cases that were held out; with speeds.json where faster settings were tuned.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from factorizer.config import Preset, load_preset
+from factorizer.evaluation.scores import read_scores
+from factorizer.evaluation.statistics import bootstrap_mean
+from factorizer.files import write_atomically
+from factorizer.models.registry import suggestion
+
+ZOO = "zoo:"
+FILES = ("config.yaml", "scores.csv", "speeds.json")  # that a model has from its run, beside its weights
+
+
+class ModelError(ValueError):
+    """A trained model that cannot be found or used."""
+
+
+@dataclass(frozen=True)
+class RegionDice:
+    """Mean Dice of held-out cases with its bootstrap interval."""
+
+    region: str
+    cases: int
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class ZooModel:
+    """What the list says about a model."""
+
+    name: str
+    preset: Preset
+    dice: tuple[RegionDice, ...]
+    megabytes: float
+    card: str
+
+
+def zoo_names() -> list[str]:
+    folder = resources.files("factorizer") / "zoo"
+    return sorted(f.name for f in folder.iterdir() if (f / "config.yaml").is_file()) if folder.is_dir() else []
+
+
+def zoo_folder(name: str) -> Path:
+    if name not in zoo_names():
+        known = ", ".join(zoo_names()) or "no model"
+        raise ModelError(f"the zoo has no model {name!r}{suggestion(name, zoo_names())}; it has {known}")
+    return Path(str(resources.files("factorizer") / "zoo" / name))
+
+
+def describe_model(name: str) -> ZooModel:
+    folder = zoo_folder(name)
+    size = (folder / "weights.safetensors").stat().st_size / 1e6
+    dice = region_dice(folder / "scores.csv")
+    return ZooModel(name, load_preset(folder / "config.yaml"), dice, size, (folder / "card.md").read_text())
+
+
+def region_dice(scores: Path) -> tuple[RegionDice, ...]:
+    """Mean Dice of every region with its interval."""
+    values: dict[str, list[float]] = {}
+    for row in read_scores(scores):
+        if row.metric == "dice":
+            values.setdefault(row.region, []).append(row.value)
+    return tuple(RegionDice(region, len(of), sum(of) / len(of), *bootstrap_mean(of)) for region, of in values.items())
+
+
+def write_model(run: Path, weights: dict[str, Tensor], folder: Path) -> None:
+    """A fold's model as a zoo folder without its card, the weights in half precision."""
+    from safetensors.torch import save
+
+    halves = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
+    if not all(torch.isfinite(value).all() for value in halves.values()):
+        raise ModelError(f"some weights of {run} are beyond half precision")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in FILES:
+        if (run / name).is_file():
+            shutil.copyfile(run / name, folder / name)
+    write_atomically(folder / "weights.safetensors", save({name: v.contiguous() for name, v in halves.items()}))
