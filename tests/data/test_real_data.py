@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from factorizer.config import load_preset
-from factorizer.data.cache import CaseStore, Settings
+from factorizer.data.cache import CaseStore, Settings, settings_for
 from factorizer.data.cases import Cohort
 from factorizer.data.folds import read_folds, split_fold
 from factorizer.data.images import read_image, read_label, turn_to_canonical
 from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset
 from factorizer.data.preprocess import prepare_case, restore
+from factorizer.inference.load import make_network
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 COUNTS = {"Task04_Hippocampus": 200, "ISLES-2022": 120, "CHASEDB1": 20}
@@ -94,3 +95,29 @@ def test_the_published_folds_are_taken() -> None:
 def test_both_eyes_are_one_patient() -> None:
     cohort = read_cohort(SHARED / "CHASEDB1")
     assert len({case.owner for case in cohort.cases}) == 10
+
+
+@pytest.mark.parametrize(
+    ("preset", "folder"),
+    [("hippocampus", "Task04_Hippocampus"), ("isles22-small", "ISLES-2022"), ("chasedb1", "CHASEDB1")],
+)
+def test_presets_are_right_for_their_data(preset: str, folder: str, tmp_path: Path) -> None:
+    """A patch with every region goes through the preset's network."""
+    settings, cohort = load_preset(preset), read_cohort(SHARED / folder)
+    data = settings.data
+    names = [case.name for case in cohort.cases[:2]]
+    store = CaseStore(tmp_path, cohort.cases, settings_for(cohort, data))
+    patches = PatchDataset(
+        store,
+        names,
+        length=2,
+        patch_size=data.patch_size,
+        labels=data.labels,
+        regions=data.regions,
+        seed=0,
+        foreground_fraction=1.0,
+        augmentation=data.augmentation,
+    )
+    assert sum(sample["target"].flatten(1).sum(1) for sample in patches).min() > 10
+    outputs = make_network(settings)(patches[0]["image"][None])
+    assert outputs[0].shape == (1, settings.out_channels, *data.patch_size)

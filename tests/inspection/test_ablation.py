@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -138,15 +139,15 @@ def test_the_ablation_command(run: Path, data: Path, tmp_path: Path) -> None:
 class Pretend(Bench):
     """A bench whose numbers are known: each layer's bypass costs some Dice and saves some time."""
 
-    def __init__(self, costs: list[float], savings: list[float]) -> None:
-        self.costs, self.savings = costs, savings
+    def __init__(self, costs: list[float], savings: list[float], shares: Sequence[float] = (1,) * 6) -> None:
+        self.costs, self.savings, self.shares = costs, savings, shares
         self.network = torch.nn.Sequential(*(m for m in build_small("swin-factorizer").encoder))
 
     def scores(self, layers, track=None):
         from factorizer.evaluation.scores import Score
 
         lost = sum(cost for cost, layer in zip(self.costs, layers, strict=True) if layer.get("bypass"))
-        return [Score(f"c{i}", "x", "dice", 0.8 - lost + 0.001 * i) for i in range(6)]
+        return [Score(f"c{i}", "x", "dice", 0.8 - lost * share + 0.001 * i) for i, share in enumerate(self.shares)]
 
     def time(self, layers):
         saved = sum(saving for saving, layer in zip(self.savings, layers, strict=True) if layer.get("bypass"))
@@ -166,6 +167,13 @@ def test_tuning_stays_within_the_bound_and_takes_what_is_cheap() -> None:
     assert [layer.get("bypass") for layer in balanced.layers] == [None, True]
     assert tuner.combine(singles, 0.0) is None
     assert Tuner(Pretend([0.1, 0.1], [-0.1, 0.0])).combine([], 0.5) is None
+
+
+def test_tuning_does_not_trust_a_mean_that_one_case_decides() -> None:
+    """Both lose 0.004 on average: in one, every case loses as much; in the other, one loses it all."""
+    for shares, found in (((1,) * 6, True), ((6, 0, 0, 0, 0, 0), False)):
+        tuner = Tuner(Pretend(costs=[0.004, 0.004], savings=[0.2, 0.2], shares=shares))
+        assert (tuner.combine(tuner.singles(), 0.005) is not None) == found
 
 
 def test_the_front() -> None:

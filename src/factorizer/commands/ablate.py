@@ -135,7 +135,9 @@ def print_points(points: list[Point]) -> None:
 def tune(
     run: Run,
     data: DataFolder,
-    max_loss: Annotated[str, typer.Option("--max-loss", help="How much mean Dice may fall, such as 0.5%.")] = "0.5%",
+    max_loss: Annotated[
+        str, typer.Option("--max-loss", help="How much mean Dice may fall, such as 0.5%, to the end of its interval.")
+    ] = "0.5%",
     cases: Cases = None,
     device: Device = "auto",
     json: Json = False,
