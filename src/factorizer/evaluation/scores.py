@@ -33,7 +33,8 @@ METRICS = {
 HD95Empty = float | Literal["nan", "diagonal"]
 CONVENTIONS = (
     "Both masks empty: Dice 1, HD95 0, lesion scores 1. One empty: Dice 0, lesion scores 0, HD95 is {penalty}. "
-    "A lesion is a connected component (also over corners); one shared voxel is a hit."
+    "A lesion is a connected component (also over corners); one shared voxel is a hit. "
+    "In 2D a pixel counts as 1 mm, and 1000 pixels as 1 ml."
 )
 
 
