@@ -44,14 +44,16 @@ def joint_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float)
 def convex_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float) -> tuple[Tensor, Tensor]:
     """F = X W with W >= 0: every pattern of channels is a mixture of voxels that are there (Ding et al., 2010).
 
-    X must be nonnegative. W starts as G does; the updates are multiplicative, with K = X^T X never formed.
+    X must be nonnegative. Each column of W starts near a few voxels, as mixtures of all would be alike, and is updated
+    multiplicatively, with K = X^T X never formed; G by HALS.
     """
-    w = g
+    w = g**16
+    w = w / w.sum(-2, keepdim=True)
+    g = hals_update(x.mT, g, x @ w)
     for _ in range(num_iters):
         kw, kg = x.mT @ (x @ w), x.mT @ (x @ g)
         w = w * ratio_root(kg, kw @ (g.mT @ g))
-        kw = x.mT @ (x @ w)
-        g = g * ratio_root(kw, g @ (w.mT @ kw))
+        g = hals_update(x.mT, g, x @ w)
     return x @ w, g
 
 
@@ -60,33 +62,36 @@ def ratio_root(numerator: Tensor, denominator: Tensor) -> Tensor:
 
 
 def greedy_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float) -> tuple[Tensor, Tensor]:
-    """One term after the other, none above what is left of X, until little is left: the rank is chosen per matrix.
+    """One term after the other, each below what is left of X, until little is left: the rank is chosen per matrix.
 
     A matrix takes a further term while |rest| > `tolerance` |X|; the terms that it does not take are zero. After
     N. Gillis, F. Glineur, "Using underapproximations for sparse nonnegative matrix factorization", Pattern Recognition
-    43 (2010): each term is fitted with multipliers on the entries where it would exceed the rest, then made feasible.
+    43 (2010).
     """
     rest, norm2 = x, x.square().sum((-2, -1), keepdim=True)
-    columns = []
+    terms = []
     for r in range(f.shape[-1]):
         wanted = rest.square().sum((-2, -1), keepdim=True) > tolerance**2 * norm2
-        u, v = underapproximate(rest, g[..., r, None], num_iters)
-        v = torch.where(wanted, v, torch.zeros_like(v))
-        columns.append((u, v))
+        u, v = (torch.where(wanted, t, 0.0) for t in underapproximate(rest, g[..., r, None], num_iters))
+        terms.append((u, v))
         rest = (rest - u @ v.mT).relu()
-    return torch.cat([u for u, _ in columns], -1), torch.cat([v for _, v in columns], -1)
+    us, vs = zip(*terms, strict=True)
+    return torch.cat(us, -1), torch.cat(vs, -1)
 
 
 def underapproximate(x: Tensor, v: Tensor, num_iters: int) -> tuple[Tensor, Tensor]:
-    """A term u v^T <= X (..., M, N) from a first v (..., N, 1): u (..., M, 1) of unit norm, v (..., N, 1)."""
+    """A term u v^T of X (..., M, N) from a first v (..., N, 1): u (..., M, 1) of unit norm, v (..., N, 1).
+
+    Multipliers on the entries where u v^T exceeds X press it below: the more iterations, the less is above.
+    """
     multipliers, u = torch.zeros_like(x), torch.zeros(0)
     for step in range(1, num_iters + 1):
         excess = x - multipliers
         u = unit((excess @ v).relu() + SMALL * (x @ v))
-        v = (excess.mT @ u).relu()
+        pressed = (excess.mT @ u).relu()
+        v = torch.where(pressed.sum(-2, keepdim=True) > 0, pressed, v)  # else it could not come back from zero
         multipliers = (multipliers - (x - u @ v.mT) / step).relu()
-    limit = torch.where(u > SMALL, x / u.clamp_min(SMALL), torch.inf).amin(-2)[..., None]  # the largest v that fits
-    return torch.where(u > SMALL, u, torch.zeros_like(u)), torch.minimum(x.mT @ u, limit.clamp_max(x.amax() / SMALL))
+    return u, v
 
 
 def unit(v: Tensor) -> Tensor:

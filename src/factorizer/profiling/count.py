@@ -136,10 +136,11 @@ def nmf_macs(nmf: NMF, rows: int, columns: int) -> int:
     rank, size = nmf.terms, rows * columns
     update_f = size * rank + columns * rank**2  # X G, G^T G
     update_g = size * rank + rows * rank**2  # X^T F, F^T F
-    if nmf.solver == "convex":  # four products with K = X^T X, as two with X each
-        return nmf.num_iters * (8 * size * rank + 4 * columns * rank**2) + 2 * size * rank
-    if nmf.solver == "greedy":  # X v, X^T u and u v^T of each term
-        return rank * (3 * nmf.num_iters + 3) * size + size * rank
+    if nmf.solver == "convex":  # K W and K G with K = X^T X, two products with X each; F = X W
+        hals = update_g + columns * rank * (rank - 1)
+        return nmf.num_iters * (5 * size * rank + 2 * columns * rank**2 + hals) + hals + 3 * size * rank
+    if nmf.solver == "greedy":  # of each term and iteration: X v twice, X^T u and u v^T
+        return rank * (4 * nmf.num_iters + 1) * size + size * rank
     others = rank if nmf.solver == "mu" else rank - 1  # columns that enter the update of one
     products = (rows + columns) * rank * others  # F (G^T G), G (F^T F)
     return nmf.num_iters * (update_f + update_g + products) + size * rank

@@ -77,6 +77,7 @@ def ablate_training(
     """Train every variant, or go on with it, then write each table; a variant in both tables is trained once."""
     if options["machine"].processes() != (1, 1):
         raise RunError("ablations are trained by one process; start several with different --out instead")
+    names = folder_names(preset)
     runs: dict[str, Path] = {}  # by configuration
     written: list[Path] = []
     for table in tables:
@@ -86,7 +87,7 @@ def ablate_training(
             key = own.model_dump_json()
             if key not in runs:
                 say(f"{table}: {variant.name}")
-                place = out / "runs" / variant.name.replace(", ", "-").replace(" ", "-")
+                place = out / "runs" / names[key]
                 outcome = train_fold(own, data=data, fold=fold, out=place, resume=True, say=say, again=AGAIN, **options)
                 if not outcome.finished:
                     return written
@@ -94,6 +95,15 @@ def ablate_training(
             entries.append(Entry(variant.name, read_scores(runs[key] / "scores.csv")))
         written += write_table(out / table, entries, pairs=table == "position")
     return written
+
+
+def folder_names(preset: Preset) -> dict[str, str]:
+    """The folder of each configuration: the name of the first variant, of all tables, that has it."""
+    names: dict[str, str] = {}
+    for variant in (variant for table in TABLES.values() for variant in table):
+        key = change_preset(preset, variant.changes).model_dump_json()
+        names.setdefault(key, variant.name.replace(", ", "-").replace(" ", "-"))
+    return names
 
 
 def write_table(folder: Path, entries: Sequence[Entry], *, pairs: bool) -> list[Path]:
