@@ -16,10 +16,15 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.config import change_preset, load_preset
+from factorizer.data.images import Volume, VoxelGrid
+from factorizer.data.preprocess import prepare_volume
 from factorizer.data.synthetic import write_synthetic
 from factorizer.evaluation.metrics import dice
+from factorizer.inference.load import make_network
+from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Alignment, align, best_per_region, summarize
 from factorizer.inspection.components import Viewer, choose_layers, factorize, layers_of
+from factorizer.inspection.explain import view_layers
 from factorizer.nn.blocks import ResidualNMF
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
@@ -46,7 +51,27 @@ def test_factors_give_the_layer_back(name: str, rank: int, solver: str) -> None:
         product = matricize.dematricize(f @ g.mT, x.shape[2:])
         rebuilt = x + wrapped.out_proj(product.movedim(1, -1)).movedim(-1, 1)
         torch.testing.assert_close(rebuilt, layer(x), rtol=1e-4, atol=1e-5)
-        torch.testing.assert_close(pictures, matricize.dematricize(g.mT, x.shape[2:]))
+
+
+def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
+    """An image of two patches and a half, turned in its file: each voxel is the mean of the patches that cover it."""
+    changes = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]", "data.channels=[a]"]
+    preset = change_preset(load_preset("brats"), [*changes, "data.crop_to_nonzero=false", "data.normalization=none"])
+    predictor = Predictor(preset, [make_network(preset)])
+    image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)
+    grid = VoxelGrid((16, 16, 24), np.diag([-1.0, 1.0, 1.0, 1.0]))
+    prepared = prepare_volume(
+        Volume(image, grid), None, name="x", spacing_mm=None, crop_to_nonzero=False, normalization="none"
+    )
+    layers = layers_of(predictor.networks[0])[:1]
+    (view,) = view_layers(predictor, prepared, layers)
+    expected, count = np.zeros((1, 16, 16, 24)), np.zeros(24)
+    with torch.no_grad():
+        for start in (0, 8):
+            patch = torch.from_numpy(image[None, ..., start : start + 16])
+            expected[..., start : start + 16] += Viewer(predictor.networks[0], layers)(patch)[0].numpy()
+            count[start : start + 16] += 1
+    np.testing.assert_allclose(view.pictures, expected / count, rtol=1e-4, atol=1e-5)
 
 
 def test_layers_are_numbered_along_the_data_path() -> None:
@@ -77,25 +102,28 @@ def test_a_viewer_leaves_the_network_alone_and_takes_convolutions_too() -> None:
             pictures = Viewer(network, layers)(x)
             assert torch.equal(network(x), before)
         assert pictures.shape == (1, count, 16, 16, 16)
-        assert (pictures >= 0).all()
+        assert (pictures >= 0).all() == (name == "swin-factorizer")
 
 
 def test_alignment_against_others() -> None:
     generator = np.random.default_rng(0)
     mask = generator.random(500) < 0.2
     picture = np.round(generator.normal(mask * 1.0, 1.0), 1)  # with ties
-    ((best, auc),) = align(picture, mask[None])
+    ((best, chance, auc),) = align(picture, mask[None])
+    assert chance == pytest.approx(dice(np.ones(500, bool), mask))
     expected = mannwhitneyu(picture[mask], picture[~mask]).statistic / (mask.sum() * (~mask).sum())
     assert auc == pytest.approx(expected)
     assert best == pytest.approx(max(dice(picture >= cut, mask) for cut in np.unique(picture)))
-    ((scaled, _),) = align(1000 * picture + 5, mask[None])
+    ((scaled, _, _),) = align(1000 * picture + 5, mask[None])
     assert scaled == best
+    ((dark, _, _),) = align(-mask.astype(float), mask[None])  # a picture with a hole where the region is
+    assert Alignment("c", 1, 1, "ET", dark, chance, 0.0).gain == pytest.approx(0)
     assert np.isnan(align(picture, np.zeros((1, 500), bool))[0]).all()
 
 
 def test_a_summary_is_over_the_cases_that_have_the_region() -> None:
-    rows = [Alignment(f"c{i}", 1, p, "ET", 0.2 * p + 0.01 * i, 0.9) for i in range(5) for p in (1, 2)]
-    rows.append(Alignment("c9", 1, 1, "ET", float("nan"), float("nan")))
+    rows = [Alignment(f"c{i}", 1, p, "ET", 0.2 * p + 0.01 * i, 0.1, 0.9) for i in range(5) for p in (1, 2)]
+    rows.append(Alignment("c9", 1, 1, "ET", *[float("nan")] * 3))
     first, second = summarize(rows)
     assert (first.cases, second.picture) == (5, 2)
     assert first.dice == pytest.approx(0.22)

@@ -49,7 +49,7 @@ def inference(
 ) -> None:
     """Turn the layers of a trained model down, as in the paper's Fig. 8: layers kept or removed, iterations, rank."""
     with user_errors():
-        from dataclasses import asdict
+        from dataclasses import asdict, replace
 
         from factorizer.files import write_atomically
         from factorizer.inspection.ablation import make_bench, run_ablation
@@ -66,8 +66,12 @@ def inference(
         references = {"as trained": next(point for point in points if point.study == "as trained")}
         if baseline is not None:
             other = make_bench(baseline, data, device=device, limit=cases)
-            file = output / "baseline.csv"
-            references[baseline.name] = run_ablation(other, [Setting("as trained", 0, ())], file, track)[0]
+            if other.names != bench.names:
+                raise ValueError(f"{baseline} holds out other cases than {run}; give a run of the same split and fold")
+            name = f"baseline ({other.predictor.preset.model.name})"
+            points_there = run_ablation(other, [Setting("as trained", 0, ())], output / "baseline.csv", track)
+            ratio = points_there[0].milliseconds / references["as trained"].milliseconds
+            references[name] = replace(points_there[0], time_ratio=ratio)
         write_atomically(output / "ablation.png", draw_ablation(points, references))
         say_written(output / "points.csv")
         say_written(output / "ablation.png")
@@ -164,7 +168,7 @@ def tune(
             singles = tuner.singles()
             progress.update(task, description="combining", total=None)
             found = {"balanced": tuner.combine(singles, bound / 2), "fast": tuner.combine(singles, bound)}
-        speeds = {name: trial for name, trial in found.items() if trial is not None}
+        speeds = {name: tuner.time_again(trial) for name, trial in found.items() if trial is not None}
         if not speeds:
             if json:
                 print_json({"best": {"dice": mean_of(tuner.reference.values())}, "speeds": []})
@@ -185,7 +189,7 @@ def tune(
             "difference": trial.difference.mean,
             "ci": [trial.difference.low, trial.difference.high],
             "p": trial.difference.p,
-            "setting": trial.name.removeprefix("combined "),
+            "setting": trial.name,
         }
         for name, trial in speeds.items()
     ]
@@ -199,7 +203,7 @@ def tune(
     for name, trial in speeds.items():
         d = trial.difference
         cells = [f"{trial.time_ratio:.2f} x", f"{trial.dice:.4f}", f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"]
-        table.add_row(name, *cells, f"{d.p:.2g}", trial.name.removeprefix("combined "))
+        table.add_row(name, *cells, f"{d.p:.2g}", trial.name)
     print_table(table)
     say("Dice is optimistic by the choice on these cases; `best` is never changed.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -43,7 +44,7 @@ def explain(
     layer: Annotated[
         str, typer.Option("--layer", help="first, last, both, all, or numbers along the data path such as 1,5.")
     ] = "both",
-    volumes: Annotated[bool, typer.Option(help="Write the pictures as NIfTI files.")] = True,
+    volumes: Annotated[bool, typer.Option(help="Write the pictures as NIfTI files (.npz in 2D).")] = True,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
     json: Json = False,
 ) -> None:
@@ -111,11 +112,14 @@ def find_references(given: Path | None, inputs: list[Path], data: Data) -> tuple
 
     if given is not None:
         return list_references(given, data)
-    try:
-        read_cohort(inputs[0])  # else a folder of images would be taken for its own labels
-        return list_references(inputs[0], data)
-    except DataError:
-        return {}, {}
+    for place in (inputs[0], inputs[0].absolute().parent):  # a data set, or a case of one
+        try:
+            cases = read_cohort(place).cases
+        except DataError:  # else a folder of images would be taken for its own labels
+            continue
+        if any(case.label is not None for case in cases):
+            return list_references(place, data)
+    return {}, {}
 
 
 def print_best(name: str, table: list[Agreement]) -> None:
@@ -123,10 +127,14 @@ def print_best(name: str, table: list[Agreement]) -> None:
 
     from factorizer.inspection.alignment import best_per_region
 
-    shown = Table("layer", "region", "best picture", "Dice [95 %]", "AUC [95 %]", "cases", title=name)
+    shown = Table("layer", "region", "best picture", "Dice [95 %]", "chance", "AUC [95 %]", "cases", title=name)
     for row in best_per_region(table):
-        cells: list[Any] = [row.layer, row.region, row.picture]
-        cells += [f"{row.dice:.3f} [{row.dice_low:.3f}, {row.dice_high:.3f}]"]
-        cells += [f"{row.auc:.3f} [{row.auc_low:.3f}, {row.auc_high:.3f}]", row.cases]
+        cells: list[Any] = [row.layer, row.region, row.picture, with_interval(row.dice, row.dice_low, row.dice_high)]
+        cells += [f"{row.chance:.3f}", with_interval(row.auc, row.auc_low, row.auc_high), row.cases]
         shown.add_row(*map(str, cells))
     print_table(shown)
+
+
+def with_interval(mean: float, low: float, high: float) -> str:
+    """One case has no interval."""
+    return f"{mean:.3f}" if isnan(low) else f"{mean:.3f} [{low:.3f}, {high:.3f}]"

@@ -69,10 +69,10 @@ def rank_biserial(difference: NDArray[Any]) -> float:
 
 
 def bootstrap_mean(values: Values, *, seed: int = 0) -> tuple[float, float]:
-    """The percentile interval of the mean over resampled cases."""
+    """The percentile interval of the mean over resampled cases; one case has none."""
     x = np.asarray(values, float)
     x = x[np.isfinite(x)]
-    if not len(x):
+    if len(x) < 2:
         return nan, nan
     generator = np.random.default_rng(seed)
     means = x[generator.integers(len(x), size=(RESAMPLES, len(x)))].mean(1)

@@ -80,17 +80,19 @@ class Bench:
                 for row in score_case(self.predictor, self.cohort.case(name), self.settings)
             ]
 
-    def time(self, layers: Sequence[LayerSetting]) -> tuple[float, float]:
-        """Milliseconds of one window, and the ratio to the trained setting: medians over alternating rounds."""
+    def time(self, layers: Sequence[LayerSetting], rounds: int = ROUNDS) -> tuple[float, float]:
+        """Milliseconds of one window, and the ratio to the trained setting: medians over rounds, in turn first."""
         preset = self.predictor.preset
         patch = torch.randn(1, preset.in_channels, *preset.data.patch_size, device=self.predictor.device)
         trained: tuple[LayerSetting, ...] = tuple({} for _ in layers)
         ours, ratios = [], []
-        for index in range(ROUNDS + 1):
-            seconds = [time_forward(self.network, setting, patch) for setting in (layers, trained)]
-            if index:
-                ours.append(seconds[0])
-                ratios.append(seconds[0] / seconds[1])
+        for index in range(rounds + 1):
+            order = (layers, trained) if index % 2 else (trained, layers)
+            seconds = [time_forward(self.network, setting, patch) for setting in order]
+            own, reference = seconds if index % 2 else reversed(seconds)
+            if index:  # the first round warms up
+                ours.append(own)
+                ratios.append(own / reference)
         return 1000 * statistics.median(ours), statistics.median(ratios)
 
     def measure(self, setting: Setting) -> Point:

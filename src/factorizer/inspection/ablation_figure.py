@@ -15,13 +15,18 @@ PANELS = {
     "iterations T": ("iterations",),
     "rank R": ("rank (HALS)", "rank (MU)"),
 }
-METRICS = {"dice": "mean Dice", "hd95_mm": "mean HD95 (mm)", "time_ratio": "time / as trained"}
+METRICS = {
+    "dice": "mean Dice",
+    "hd95_mm": "mean HD95 (mm)",
+    "time_ratio": "time / as trained",
+    "gflops": "GFLOPs of a window",
+}
 
 
 def draw_ablation(points: Sequence[Point], references: dict[str, Point]) -> bytes:
     """A column per study, a row per measure; dashed lines are models as they were trained."""
     titles = [title for title, studies in PANELS.items() if any(p.study in studies for p in points)]
-    figure = Figure(figsize=(3.3 * len(titles), 7.2), layout="constrained")
+    figure = Figure(figsize=(3.3 * len(titles), 9.2), layout="constrained")
     panels = figure.subplots(len(METRICS), len(titles), squeeze=False, sharex="col")
     for row, (metric, label) in zip(panels, METRICS.items(), strict=True):
         for panel, title in zip(row, titles, strict=True):
@@ -30,9 +35,8 @@ def draw_ablation(points: Sequence[Point], references: dict[str, Point]) -> byte
                 places, values = [p.value for p in own], [getattr(p, metric) for p in own]
                 panel.plot(places, values, marker="o", markersize=3, color=COLORS[index], label=study)
             for index, (name, point) in enumerate(references.items()):
-                if metric != "time_ratio" or index == 0:
-                    style = {"color": COLORS[3 + index], "linestyle": "--", "linewidth": 1}
-                    panel.axhline(getattr(point, metric), label=name, **style)
+                style = {"color": COLORS[3 + index], "linestyle": "--", "linewidth": 1}
+                panel.axhline(getattr(point, metric), label=name, **style)
             panel.grid(alpha=0.3)
             panel.spines[["top", "right"]].set_visible(False)
         row[0].set_ylabel(label)

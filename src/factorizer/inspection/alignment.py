@@ -1,8 +1,8 @@
 """How meaningful a picture of a layer is: how well it alone would segment a region.
 
-AUC is the chance that a voxel of the region is brighter than one outside it; the best Dice is that of the best
+AUC is the probability that a voxel of the region is brighter than one outside it; the best Dice is that of the best
 threshold. Both look at voxels inside the image only (where some channel is not zero), and do not depend on the
-picture's scale.
+picture's scale. Any picture, however empty, has at least the Dice of the whole image, which stands beside as `chance`.
 """
 
 from __future__ import annotations
@@ -29,11 +29,20 @@ class Alignment:
     picture: int
     region: str
     dice: float
+    chance: float
     auc: float
 
+    @property
+    def gain(self) -> float:
+        """How much of what chance leaves the picture finds: 0 for chance, 1 for the region itself."""
+        return (self.dice - self.chance) / (1 - self.chance)
 
-def align(picture: Array, masks: Array) -> list[tuple[float, float]]:
-    """Best Dice and AUC of a picture (N) against each mask (regions, N); nan for a region that is nothing or all."""
+
+def align(picture: Array, masks: Array) -> list[tuple[float, float, float]]:
+    """Best Dice of a picture (N) against each mask (regions, N), the Dice of everything, and AUC.
+
+    All are nan for a region that is nothing or all.
+    """
     order = np.argsort(-picture, kind="stable")
     values = picture[order]
     ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))  # a threshold takes equal voxels together
@@ -42,14 +51,14 @@ def align(picture: Array, masks: Array) -> list[tuple[float, float]]:
         hits = np.cumsum(mask[order])
         positive, total = int(hits[-1]), len(order)
         if positive in (0, total):
-            results.append((float("nan"), float("nan")))
+            results.append((float("nan"), float("nan"), float("nan")))
             continue
         found, taken = hits[ends], ends + 1
         dice = 2 * found / (taken + positive)
         missed = np.concatenate(([0], taken - found)) / (total - positive)  # false positive rate
         rate = np.concatenate(([0], found)) / positive
         auc = float(np.sum((missed[1:] - missed[:-1]) * (rate[1:] + rate[:-1]) / 2))
-        results.append((float(dice.max()), auc))
+        results.append((float(dice.max()), 2 * positive / (total + positive), auc))
     return results
 
 
@@ -64,6 +73,7 @@ class Agreement:
     dice: float
     dice_low: float
     dice_high: float
+    chance: float
     auc: float
     auc_low: float
     auc_high: float
@@ -78,8 +88,8 @@ def summarize(rows: Sequence[Alignment]) -> list[Agreement]:
     for (layer, picture, region), own in groups.items():
         defined = [row for row in own if not isnan(row.dice)]
         if defined:
-            dice, auc = np.array([row.dice for row in defined]), np.array([row.auc for row in defined])
-            numbers = [dice.mean(), *bootstrap_mean(dice), auc.mean(), *bootstrap_mean(auc)]
+            dice, chance, auc = np.array([(row.dice, row.chance, row.auc) for row in defined]).T
+            numbers = [dice.mean(), *bootstrap_mean(dice), chance.mean(), auc.mean(), *bootstrap_mean(auc)]
             table.append(Agreement(layer, picture, region, len(defined), *map(float, numbers)))
     return table
 

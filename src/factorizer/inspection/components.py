@@ -95,7 +95,7 @@ class Viewer:
             f, pictures = factorize(part, x)
             self.factors[number].append(f.mean((0, 2)).cpu())
             return pictures
-        return output.relu()
+        return output
 
     def mean_factors(self, number: int) -> Tensor:
         """F of a layer, the mean over all windows: (heads, E, R)."""

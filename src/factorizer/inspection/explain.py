@@ -47,6 +47,6 @@ def align_view(case: Case, view: View, image: Array, masks: Array, regions: Sequ
     wanted = masks[:, inside]
     rows = []
     for number, picture in enumerate(view.pictures, start=1):
-        for region, (dice, auc) in zip(regions, align(picture[inside], wanted), strict=True):
-            rows.append(Alignment(case.name, view.layer, number, region, dice, auc))
+        for region, numbers in zip(regions, align(picture[inside], wanted), strict=True):
+            rows.append(Alignment(case.name, view.layer, number, region, *numbers))
     return rows

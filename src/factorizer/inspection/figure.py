@@ -1,4 +1,4 @@
-"""The figure of components (Fig. 6): modalities and reference on top, then a row of pictures per model and layer."""
+"""The figure of components (Fig. 6): modalities and reference on the left, a row of pictures per model and layer."""
 
 from __future__ import annotations
 
@@ -32,22 +32,24 @@ def draw_components(
 ) -> bytes:
     """Of a case (C, *spatial) the slice where the reference, or else the image, is largest."""
     guide = reference if reference is not None and reference.any() else np.any(image, axis=0)
-    columns = max(len(channels) + 1, *(min(SHOWN, len(row.pictures)) for row in rows))
-    size = (1.7 * columns, 1.95 * (len(rows) + 1))
-    figure = Figure(figsize=size, layout="constrained", facecolor="black")
-    panels = figure.subplots(len(rows) + 1, columns, squeeze=False)
-    for panel in panels.flat:
-        panel.set_axis_off()
     slices = [grey(pick_slice(channel[None], guide)[0][0]) for channel in image]
-    for panel, picture, name in zip(panels[0], slices, channels, strict=False):
-        panel.imshow(picture, cmap="gray", vmin=0, vmax=1)
-        panel.set_title(name, color="white", size=8)
+    left = dict(zip(channels, slices, strict=True))
     if reference is not None:
         shown = pick_slice(reference[None], guide)[0][0]
-        painted = paint(np.repeat(slices[0][..., None], 3, -1), shown, labels, label_colors(labels))
-        panels[0, len(channels)].imshow(painted)
-        panels[0, len(channels)].set_title("ground truth", color="white", size=8)
-    for line, row in zip(panels[1:], rows, strict=True):
+        left["ground truth"] = paint(np.repeat(slices[0][..., None], 3, -1), shown, labels, label_colors(labels))
+    columns, lines = max(min(SHOWN, len(row.pictures)) for row in rows), len(rows)
+    left_columns = -(-len(left) // lines)
+    size = (1.7 * (left_columns + columns) + 0.4, 1.95 * lines)
+    figure = Figure(figsize=size, layout="constrained", facecolor="black")
+    panels = figure.subplots(
+        lines, left_columns + 1 + columns, squeeze=False, width_ratios=[1] * left_columns + [0.12] + [1] * columns
+    )
+    for panel in panels.flat:
+        panel.set_axis_off()
+    for panel, (name, picture) in zip(panels[:, :left_columns].flat, left.items(), strict=False):
+        panel.imshow(picture, cmap="gray", vmin=0, vmax=1)
+        panel.set_title(name, color="white", size=8)
+    for line, row in zip(panels[:, left_columns + 1 :], rows, strict=True):
         for panel, picture, caption in zip(line, row.pictures, row.captions, strict=False):
             panel.imshow(grey(pick_slice(picture[None], guide)[0][0]), cmap="inferno", vmin=0, vmax=1)
             panel.set_title(caption, color="white", size=7)

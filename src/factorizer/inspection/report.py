@@ -6,7 +6,6 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
-from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -73,9 +72,14 @@ class Explainer:
 
     def write_view(self, case: Case, name: str, view: View, grid: Any) -> None:
         place = self.out / case.name / f"{name}-layer{view.layer}"
-        if self.write_volumes and len(grid.shape) == 3:
+        if self.write_volumes:
             turned = np.moveaxis(restore_orientation(view.pictures, grid), 0, -1).astype(np.float32)
-            write_atomically(place.with_name(place.name + ".nii.gz"), encode_nifti(turned, first_file(case)))
+            if len(grid.shape) == 3:
+                write_atomically(place.with_name(place.name + ".nii.gz"), encode_nifti(turned, first_file(case)))
+            else:
+                buffer = io.BytesIO()
+                np.savez_compressed(buffer, pictures=turned)
+                write_atomically(place.with_name(place.name + ".npz"), buffer.getvalue())
         if view.factors is not None:
             lines = [
                 (head + 1, term + 1, channel + 1, f"{value:.6g}")
@@ -116,14 +120,14 @@ def layer_width(layer: Layer) -> int:
 
 
 def pick_pictures(title: str, view: View, rows: Sequence[Alignment]) -> Row:
-    """The pictures to draw: all if they are few, else those that agree best with a region."""
+    """The pictures to draw: all if they are few, else those that agree best with a region, beyond chance."""
     best: dict[int, Alignment] = {}
     for row in rows:
-        if not isnan(row.dice) and (row.picture not in best or row.dice > best[row.picture].dice):
+        if row.gain > 0.01 and (row.picture not in best or row.gain > best[row.picture].gain):
             best[row.picture] = row
     order = list(range(1, len(view.pictures) + 1))
     if len(order) > SHOWN and best:
-        order = sorted(sorted(order, key=lambda p: -best[p].dice if p in best else 0.0)[:SHOWN])
+        order = sorted(sorted(order, key=lambda p: -best[p].gain if p in best else 0.0)[:SHOWN])
     captions = [f"{p}: {best[p].region} {100 * best[p].dice:.0f} %" if p in best else str(p) for p in order[:SHOWN]]
     return Row(title, view.pictures[[p - 1 for p in order[:SHOWN]]], captions)
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from factorizer.nn.matricize import Matricize
 from factorizer.nn.nmf import NMF, full_precision, widen
 from factorizer.nn.rank_one import rank_one_mix
-from factorizer.nn.tiles import Rows, Windows, apply_tiled, is_captured
+from factorizer.nn.tiles import Rows, Tiling, Windows, apply_tiled, is_captured
 
 
 class WrappedNMF(nn.Module):
@@ -42,7 +42,7 @@ class WrappedNMF(nn.Module):
         return f"(matricize): {self.matricize.fitted(self.spatial_size)} on {size}"
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.nmf.joins_windows:
+        if self.nmf.joins_windows and not self.nmf.bypass:
             return self.mix_map(x)
         return apply_tiled(self.mix, x, tilings=self.tilings(x), params=self.parameters())
 
@@ -54,8 +54,10 @@ class WrappedNMF(nn.Module):
         y = cut.dematricize(self.nmf(matrices), size)
         return self.dropout(self.out_proj(y.movedim(1, -1))).movedim(-1, 1)
 
-    def tilings(self, x: Tensor) -> list[Windows]:
-        """The grids of windows over x (B, C, *spatial), whose results are averaged."""
+    def tilings(self, x: Tensor) -> Sequence[Tiling]:
+        """The grids of windows over x (B, C, *spatial), whose results are averaged; all voxels once without NMF."""
+        if self.nmf.bypass:
+            return [Rows()]
         size = x.shape[2:]
         return [Windows(grid) for grid in self.matricize.fitted(size).grids(size)]
 
@@ -89,7 +91,7 @@ class ResidualNMF(nn.Module):
         self.norm, self.wrapped_nmf = nn.LayerNorm(channels), wrapped_nmf
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.wrapped_nmf.nmf.joins_windows:
+        if self.wrapped_nmf.nmf.joins_windows and not self.wrapped_nmf.nmf.bypass:
             return self.wrapped_nmf(self.norm(x.movedim(1, -1)).movedim(-1, 1)) + x
         return apply_tiled(self.on_windows, x, tilings=self.wrapped_nmf.tilings(x), params=self.parameters())
 

@@ -97,11 +97,14 @@ def is_extension(folder: Path, preset: Preset) -> bool:
 
 
 def claim_folder(folder: Path, preset: Preset) -> str:
-    """Write the configuration; of a run that is made longer, put the scores aside. Says what was done to it."""
+    """Write the configuration; of a run that is made longer, put aside what was found of the weights before. Says what
+    was done to it."""
     steps = steps_before(folder)
     extended = is_extension(folder, preset)
-    if extended and (folder / "scores.csv").exists():
-        os.replace(folder / "scores.csv", folder / f"scores-{steps}.csv")
+    for file in ("scores.csv", "speeds.json"):
+        stem, _, suffix = file.partition(".")
+        if extended and (folder / file).exists():
+            os.replace(folder / file, folder / f"{stem}-{steps}.{suffix}")
     write_atomically(folder / "config.yaml", to_yaml(preset))
     (folder / "checkpoints").mkdir(exist_ok=True)
     if not extended:
