@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -138,6 +139,9 @@ def test_the_ablation_command(run: Path, data: Path, tmp_path: Path) -> None:
     same = next(p for p in points if p["study"] == "first layers kept" and p["value"] == 3)
     assert (same["dice"], same["hd95_mm"], same["gflops"]) == (trained["dice"], trained["hd95_mm"], trained["gflops"])
     assert (tmp_path / "out" / "ablation.png").stat().st_size > 20_000
+    other = shutil.copytree(run, run.parent / "fold1")
+    refused = CliRunner().invoke(app, [*command[:-1], str(other)])
+    assert "holds out other cases than" in refused.stderr
 
 
 class Pretend(Bench):

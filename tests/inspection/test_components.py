@@ -10,6 +10,7 @@ import nibabel
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from scipy.stats import mannwhitneyu
 from small import build_small
 from typer.testing import CliRunner
@@ -155,7 +156,35 @@ def test_the_command_line(tmp_path: Path) -> None:
         values = [float(row["value"]) for row in csv.DictReader(lines)]
     assert len(values) == 8
     assert (tmp_path / "out" / "BRATS_004.png").stat().st_size > 10_000
+    table = (tmp_path / "out" / "agreement-u-net.csv").read_text().splitlines()
+    assert table[0].startswith("layer,picture,region,cases,dice,dice_low,dice_high,chance,auc")
     twice = CliRunner().invoke(app, [*command, "--run", str(tmp_path / "swin-factorizer"), "-o", str(tmp_path / "two")])
     assert "two runs are named swin-factorizer" in twice.stderr
     again = CliRunner().invoke(app, command)
     assert "is not an empty folder" in again.stderr
+
+
+def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_pictures(tmp_path: Path) -> None:
+    images = np.random.default_rng(0).integers(1, 255, (4, 32, 32, 3), np.uint8)
+    data = tmp_path / "data"
+    data.mkdir()
+    for index, image in enumerate(images):
+        Image.fromarray(image).save(data / f"Image_0{index}L.jpg")
+        Image.fromarray((image[..., 0] > 128).astype(np.uint8) * 255).save(data / f"Image_0{index}L_1stHO.png")
+    changes = ["training.max_steps=1", "training.folds=2", "model.widths=[8,16]", "data.patch_size=[16,16]"]
+    preset = change_preset(load_preset("chasedb1"), changes)
+    train_fold(preset, data=data, fold=0, out=tmp_path / "run", machine=Machine(device="cpu", workers=0))
+    command = ["explain", "--run", str(tmp_path / "run"), "-i", str(data / "Image_00L.jpg")]
+        "explain",
+        "--run",
+        str(tmp_path / "run"),
+        "-i",
+        str(data / "Image_00L.jpg"),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    result = CliRunner().invoke(app, [*command, "--device", "cpu", "--layer", "first"])
+    assert result.exit_code == 0, result.output
+    assert "vessel" in result.stdout
+    pictures = np.load(tmp_path / "out" / "Image_00L" / "swin-factorizer-layer1.npz")["pictures"]
+    assert pictures.shape == (32, 32, 1)

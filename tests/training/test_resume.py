@@ -186,6 +186,7 @@ def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path:
         run(strokes, tmp_path / "run", longer)
     said: list[str] = []
     rates = Rates()
+    (tmp_path / "run" / "fold1" / "speeds.json").write_text("{}")  # tuned for the weights as they are now
     outcome = run(strokes, tmp_path / "run", longer, resume=True, callbacks=[rates], say=said.append)
     assert outcome.step == 9
     assert any("extending from 6 to 9 steps" in text for text in said)
@@ -193,6 +194,8 @@ def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path:
     expected = [peak * rate_factor(step, max_steps=9, warmup_steps=0) for step in (6, 7, 8)]
     assert rates.seen == pytest.approx(expected, rel=1e-12)
     assert (outcome.folder / "scores-6.csv").read_text() == (whole / "scores.csv").read_text()
+    assert (outcome.folder / "speeds-6.json").exists()
+    assert not (outcome.folder / "speeds.json").exists()
     with pytest.raises(RunError, match=r"only a larger training\.max_steps can be resumed"):
         run(strokes, tmp_path / "run", resume=True)
 
