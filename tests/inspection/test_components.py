@@ -175,15 +175,7 @@ def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_pictu
     preset = change_preset(load_preset("chasedb1"), changes)
     train_fold(preset, data=data, fold=0, out=tmp_path / "run", machine=Machine(device="cpu", workers=0))
     command = ["explain", "--run", str(tmp_path / "run"), "-i", str(data / "Image_00L.jpg")]
-        "explain",
-        "--run",
-        str(tmp_path / "run"),
-        "-i",
-        str(data / "Image_00L.jpg"),
-        "-o",
-        str(tmp_path / "out"),
-    ]
-    result = CliRunner().invoke(app, [*command, "--device", "cpu", "--layer", "first"])
+    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out"), "--device", "cpu", "--layer", "first"])
     assert result.exit_code == 0, result.output
     assert "vessel" in result.stdout
     pictures = np.load(tmp_path / "out" / "Image_00L" / "swin-factorizer-layer1.npz")["pictures"]
