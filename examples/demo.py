@@ -96,7 +96,7 @@ def main(folder: Path) -> None:
     boxes = draw_boxes(compare_entries(entries), "dice")
     references, values = list_references(data, preset.data)
     explainer = Explainer(
-        {"model": predictor},
+        {OURS: predictor},
         "both",
         folder / "components",
         references=references,
