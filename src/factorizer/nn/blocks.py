@@ -79,7 +79,7 @@ class WrappedNMF(nn.Module):
             nmf.check()
             _, g0 = nmf.initial_factors(head_dim, x.shape[1], dtype=x.dtype)
             return rank_one_mix(x, g0, weight, bias, head_dim=head_dim, num_iters=nmf.num_iters)
-        matrices = x.unflatten(-1, (-1, head_dim)).transpose(1, 2).contiguous().mT  # (windows, heads, E, N), in one piece
+        matrices = x.unflatten(-1, (-1, head_dim)).transpose(1, 2).contiguous().mT  # (windows, heads, E, N)
         return F.linear(nmf(matrices).permute(0, 3, 1, 2).flatten(2), weight, bias)
 
 
