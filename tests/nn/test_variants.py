@@ -206,3 +206,13 @@ def test_networks_learn_with_every_solver(solver: str) -> None:
         optimizer.step()
         losses.append(value.item())
     assert losses[-1] < 0.9 * losses[0]
+
+
+@pytest.mark.parametrize("solver", [*SOLVERS, *VARIANTS])
+def test_gradients_of_sparse_matrices_do_not_explode(solver: str) -> None:
+    """Most entries are zero, as deep in a trained network; single precision."""
+    x = (matrices(9, (500, 8, 64), signed=True).float() - 1.5).relu().requires_grad_()
+    layer = NMF(2, 5, solver)
+    layer(x).mul(torch.randn(x.shape)).sum().backward()
+    assert x.grad.isfinite().all()
+    assert x.grad.abs().max() < 1e4

@@ -44,21 +44,22 @@ def joint_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float)
 def convex_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float) -> tuple[Tensor, Tensor]:
     """F = X W with W >= 0: every pattern of channels is a mixture of voxels that are there (Ding et al., 2010).
 
-    X must be nonnegative. Each column of W starts near a few voxels, as mixtures of all would be alike, and is updated
-    multiplicatively, with K = X^T X never formed; G by HALS.
+    X must be nonnegative. Each column of W starts mostly on a few voxels, as mixtures of all would be alike, and with
+    something of every voxel, as those few may be zero. It is updated multiplicatively, with K = X^T X never formed; G
+    by HALS. The scale of a column of F, which G makes up for, is kept at one, as a constant to the gradient.
     """
-    w = g**16
-    w = w / w.sum(-2, keepdim=True)
-    g = hals_update(x.mT, g, x @ w)
+    w = g**16 + 0.01
+    f = x @ w
     for _ in range(num_iters):
-        kw, kg = x.mT @ (x @ w), x.mT @ (x @ g)
-        w = w * ratio_root(kg, kw @ (g.mT @ g))
-        g = hals_update(x.mT, g, x @ w)
-    return x @ w, g
-
-
-def ratio_root(numerator: Tensor, denominator: Tensor) -> Tensor:
-    return ((numerator + SMALL) / (denominator + SMALL)).sqrt()
+        norm = torch.linalg.vector_norm(f.detach(), dim=-2, keepdim=True)
+        scale = torch.where(norm > SMALL, norm, 1.0)
+        w, f, g = w / scale, f / scale, g * scale
+        g = hals_update(x.mT, g, f)
+        wanted, there = x.mT @ (x @ g), (x.mT @ f) @ (g.mT @ g)
+        damping = 0.01 * there.mean(-2, keepdim=True) + SMALL  # against leaps where little is there
+        w = w * (wanted + damping) / (there + damping)
+        f = x @ w
+    return f, hals_update(x.mT, g, f)
 
 
 def greedy_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float) -> tuple[Tensor, Tensor]:
