@@ -215,4 +215,4 @@ def test_gradients_of_sparse_matrices_do_not_explode(solver: str) -> None:
     layer = NMF(2, 5, solver)
     layer(x).mul(torch.randn(x.shape)).sum().backward()
     assert x.grad.isfinite().all()
-    assert x.grad.abs().max() < 1e4
+    assert x.grad.abs().max() < 1e5

@@ -136,9 +136,9 @@ def nmf_macs(nmf: NMF, rows: int, columns: int) -> int:
     rank, size = nmf.terms, rows * columns
     update_f = size * rank + columns * rank**2  # X G, G^T G
     update_g = size * rank + rows * rank**2  # X^T F, F^T F
-    if nmf.solver == "convex":  # K W and K G with K = X^T X, two products with X each; F = X W
+    if nmf.solver == "convex":  # X^T X G, X^T F, F = X W
         hals = update_g + columns * rank * (rank - 1)
-        return nmf.num_iters * (5 * size * rank + 2 * columns * rank**2 + hals) + hals + 3 * size * rank
+        return nmf.num_iters * (4 * size * rank + 2 * columns * rank**2 + hals) + hals + 2 * size * rank
     if nmf.solver == "greedy":  # of each term and iteration: X v twice, X^T u and u v^T
         return rank * (4 * nmf.num_iters + 1) * size + size * rank
     others = rank if nmf.solver == "mu" else rank - 1  # columns that enter the update of one
