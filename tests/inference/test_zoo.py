@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from runs import run as train
 from typer.testing import CliRunner
 
 from factorizer.cli import app
+from factorizer.data.cases import select_label_values
+from factorizer.data.images import canonical_grid, read_file, read_label
+from factorizer.data.layouts import read_cohort
+from factorizer.evaluation.scores import read_scores, score_label_maps
 from factorizer.inference import zoo
 from factorizer.inference.load import load, read_weights
 
@@ -61,3 +66,42 @@ def test_the_list_and_the_card(small: Path) -> None:
     assert wrong.exit_code == 2
     assert "did you mean 'small'; it has small" in wrong.stderr
     assert CliRunner().invoke(app, ["zoo", "--json", "show", "small"]).exit_code == 2
+
+
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+SHIPPED = {"hippocampus": "Task04_Hippocampus"}
+
+
+def test_what_ships_is_complete_and_small() -> None:
+    assert set(zoo.zoo_names()) == set(SHIPPED)
+    for name in SHIPPED:
+        model = zoo.describe_model(name)
+        assert "not for clinical use" in model.card.lower()
+        assert "CC BY" in model.card
+        for dice in model.dice:
+            assert f"{dice.mean:.3f} [{dice.low:.3f}, {dice.high:.3f}]" in model.card
+    package = Path(zoo.__file__).parents[1]
+    assert sum(file.stat().st_size for file in package.rglob("*") if file.is_file()) < 25e6
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real scans are not at {SHARED}")
+@pytest.mark.parametrize("name", SHIPPED)
+def test_held_out_scans_are_segmented_as_the_card_says(name: str, tmp_path: Path) -> None:
+    """By the command line, on the files as they were downloaded: the scores are those that ship with the model."""
+    cohort = read_cohort(SHARED / SHIPPED[name])
+    rows = [row for row in read_scores(zoo.zoo_folder(name) / "scores.csv") if row.metric == "dice"]
+    case = cohort.case(rows[0].case)
+    files = dict.fromkeys(source.file for source in case.channels.values())
+    inputs = [part for file in files for part in ("-i", str(file))]
+    result = CliRunner().invoke(app, ["predict", "--model", f"zoo:{name}", *inputs, "-o", str(tmp_path), "--json"])
+    assert result.exit_code == 0, result.output
+    (written,) = json.loads(result.stdout)["written"].values()
+    data = zoo.describe_model(name).preset.data
+    _, grid = read_file(case.name, Path(written), as_label=True)
+    ours = read_label(replace(case, label=Path(written)), {v: v for v in (0, *data.labels.values())}, grid)
+    theirs = read_label(case, select_label_values(cohort, data.labels), grid)
+    scores = score_label_maps(
+        case.name, ours, theirs, labels=data.labels, regions=data.regions, spacing_mm=canonical_grid(grid).spacing_mm
+    )
+    found = {row.region: row.value for row in scores if row.metric == "dice"}
+    assert found == pytest.approx({row.region: row.value for row in rows if row.case == case.name}, abs=0.005)

@@ -23,7 +23,7 @@ from factorizer.inspection.settings import LayerSetting, nmf_layers
 
 Layers = tuple[LayerSetting, ...]
 MARGIN = 0.01  # of time, below which a change saves nothing
-FINAL_ROUNDS = 15  # of timing what is chosen
+FINAL_ROUNDS = 25  # of timing what is chosen
 
 
 @dataclass(frozen=True)
