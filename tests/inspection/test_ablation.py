@@ -17,10 +17,19 @@ from factorizer.cli import app
 from factorizer.config import change_preset, load_preset
 from factorizer.data.synthetic import write_synthetic
 from factorizer.inference.load import load
-from factorizer.inspection.ablation import Bench, Point, make_bench, read_points, run_ablation, write_points
+from factorizer.inspection.ablation import (
+    Bench,
+    Point,
+    Timing,
+    make_bench,
+    make_timing,
+    read_points,
+    run_ablation,
+    write_points,
+)
 from factorizer.inspection.ablation_figure import pareto
 from factorizer.inspection.settings import Setting, applied, matrix_sizes, nmf_layers, paper_settings
-from factorizer.inspection.tuning import Tuner, options_of
+from factorizer.inspection.tuning import Tuner
 from factorizer.nn.blocks import WrappedNMF
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
@@ -159,13 +168,13 @@ class Pretend(Bench):
 
     def time(self, layers, rounds=5):
         saved = sum(saving for saving, layer in zip(self.savings, layers, strict=True) if layer.get("bypass"))
-        return 100.0, 1 - saved
+        return Timing(100.0, 1 - saved, 0.98 - saved, 1.02 - saved)
 
 
 def test_tuning_stays_within_the_bound_and_takes_what_is_cheap() -> None:
     tuner = Tuner(Pretend(costs=[0.004, 0.001], savings=[0.2, 0.1]))
     singles = tuner.singles()
-    assert len(singles) == 2 * len(options_of(5))
+    assert [option for _, option, _ in singles] == [{"bypass": True}] * 2  # fewer iterations save nothing
     fast = tuner.combine(singles, 0.005)
     assert fast is not None
     assert [layer.get("bypass") for layer in fast.layers] == [True, True]
@@ -174,7 +183,7 @@ def test_tuning_stays_within_the_bound_and_takes_what_is_cheap() -> None:
     assert balanced is not None
     assert [layer.get("bypass") for layer in balanced.layers] == [None, True]
     assert tuner.combine(singles, 0.0) is None
-    slower = Tuner(Pretend([0.0, 0.0], [-0.1, 0.005]))  # and one that saves less than can be timed
+    slower = Tuner(Pretend([0.0, 0.0], [-0.1, 0.01]))  # and one that saves less than can be timed
     assert slower.combine(slower.singles(), 0.5) is None
 
 
@@ -183,6 +192,15 @@ def test_tuning_does_not_trust_a_mean_that_one_case_decides() -> None:
     for shares, found in (((1,) * 6, True), ((6, 0, 0, 0, 0, 0), False)):
         tuner = Tuner(Pretend(costs=[0.004, 0.004], savings=[0.2, 0.2], shares=shares))
         assert (tuner.combine(tuner.singles(), 0.005) is not None) == found
+
+
+def test_times_are_compared_round_by_round() -> None:
+    """Rounds that are slow for both do not matter; the interval says how certain a saving is."""
+    slow = np.array([1.0, 5.0, 1.0, 2.0, 1.0, 1.0])
+    timing = make_timing(0.8 * slow, slow)
+    assert (timing.ratio, timing.low, timing.high) == pytest.approx((0.8, 0.8, 0.8))
+    noisy = make_timing(0.97 * slow, slow[::-1])
+    assert noisy.low < 0.97 < 1 < noisy.high
 
 
 def test_the_front() -> None:
@@ -194,7 +212,7 @@ def test_the_tune_command_and_predict(run: Path, data: Path, tmp_path: Path, mon
     """With times that do not depend on what else the machine does."""
     saved = {True: 0.9, False: 0.99}
     ratio = lambda layers: float(np.prod([saved[bool(layer.get("bypass"))] for layer in layers if layer]))  # noqa: E731
-    monkeypatch.setattr(Bench, "time", lambda self, layers, rounds=5: (100.0, ratio(layers)))
+    monkeypatch.setattr(Bench, "time", lambda self, layers, rounds=5: Timing(100.0, ratio(layers), 0.1, ratio(layers)))
     command = ["tune", "--run", str(run), "--data", str(data), "--max-loss", "50%", "--device", "cpu", "--json"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output

@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -21,6 +22,7 @@ from factorizer.data.cases import Cohort
 from factorizer.data.folds import read_folds
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score
+from factorizer.evaluation.statistics import bootstrap_mean
 from factorizer.files import write_atomically
 from factorizer.inference.load import find_models, load
 from factorizer.inference.predictor import Predictor
@@ -46,6 +48,23 @@ class Point:
     gflops: float
     cases: int
     note: str = ""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What one window takes, and that over what it takes as trained, with its 95 % interval."""
+
+    milliseconds: float
+    ratio: float
+    low: float
+    high: float
+
+
+def make_timing(ours: Sequence[float], trained: Sequence[float]) -> Timing:
+    """From the seconds of rounds: the median, and the geometric mean of the ratios with its bootstrap interval."""
+    logs = np.log(ours) - np.log(trained)
+    low, high = bootstrap_mean(logs)
+    return Timing(1000 * float(np.median(ours)), *(float(np.exp(x)) for x in (logs.mean(), low, high)))
 
 
 def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) -> Bench:
@@ -79,11 +98,8 @@ class Bench:
                 for row in score_case(self.predictor, self.cohort.case(name), self.settings)
             ]
 
-    def time(self, layers: Sequence[LayerSetting], rounds: int = ROUNDS) -> tuple[float, float]:
-        """Milliseconds of one window, and the ratio to the trained setting: the fastest of rounds, in turn first.
-
-        What else a machine does only ever adds time, so that the fastest is what the network takes.
-        """
+    def time(self, layers: Sequence[LayerSetting], rounds: int = ROUNDS) -> Timing:
+        """One window under a setting and as trained, round by round, in turn first."""
         preset = self.predictor.preset
         patch = torch.randn(1, preset.in_channels, *preset.data.patch_size, device=self.predictor.device)
         settings: tuple[Sequence[LayerSetting], ...] = (layers, [{} for _ in layers])
@@ -91,12 +107,11 @@ class Bench:
         for index in range(rounds):
             for which in (0, 1) if index % 2 else (1, 0):
                 seconds[which].append(time_forward(self.network, settings[which], patch))
-        ours, trained = map(min, seconds)
-        return 1000 * ours, ours / trained
+        return make_timing(*seconds)
 
     def measure(self, setting: Setting) -> Point:
         rows = self.scores(setting.layers)
-        milliseconds, ratio = self.time(setting.layers)
+        timing = self.time(setting.layers)
         means = {m: fmean(row.value for row in rows if row.metric == m) for m in ("dice", "hd95_mm")}
         preset = self.predictor.preset
         with applied(self.network, setting.layers):
@@ -106,8 +121,8 @@ class Bench:
             setting.value,
             means["dice"],
             means["hd95_mm"],
-            milliseconds,
-            ratio,
+            timing.milliseconds,
+            timing.ratio,
             gflops,
             len(self.names),
             setting.note,

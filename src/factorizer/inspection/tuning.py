@@ -1,9 +1,9 @@
 """`factorizer tune`: fewer iterations and bypassed layers that save time and cost little Dice.
 
-Every layer is tried alone with fewer iterations and bypassed. The changes that save time are then put together, the
-cheapest in Dice per time saved first, each kept if the loss of mean Dice stays within the bound: not only on these
-cases, but to the end of the interval of the paired difference, as in a test of non-inferiority. `fast` may lose the
-whole bound, `balanced` half of it.
+Every layer is timed alone with fewer iterations and bypassed. The changes that save time beyond the noise of timing are
+scored, and put together, the cheapest in Dice per time saved first, each kept if the loss of mean Dice stays within the
+bound: not only on these cases, but to the end of the interval of the paired difference, as in a test of
+non-inferiority. `fast` may lose the whole bound, `balanced` half of it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from factorizer.inspection.ablation import Bench
 from factorizer.inspection.settings import LayerSetting, nmf_layers
 
 Layers = tuple[LayerSetting, ...]
-MARGIN = 0.01  # of time, below which a change saves nothing
-FINAL_ROUNDS = 25  # of timing what is chosen
+ROUNDS = 25  # of timing
 
 
 @dataclass(frozen=True)
@@ -64,48 +63,55 @@ class Tuner:
         self.modules = nmf_layers(bench.network)
         self.trained: Layers = ({},) * len(self.modules)
         self.reference = case_dice(bench.scores(self.trained))
-        self.tried: dict[str, Trial] = {}
+        self.tried: dict[str, Trial | None] = {}
 
     @property
     def trials(self) -> list[Trial]:
-        return list(self.tried.values())
+        return [trial for trial in self.tried.values() if trial is not None]
 
-    def try_out(self, layers: Layers) -> Trial:
+    def try_out(self, layers: Layers) -> Trial | None:
+        """Time and Dice of a setting; None if it does not save time for certain."""
         name = describe_layers(layers)
         if name not in self.tried:
-            dice = case_dice(self.bench.scores(layers))
-            _, ratio = self.bench.time(layers)
-            cases = sorted(self.reference)
-            difference = compare_pairs([dice[case] for case in cases], [self.reference[case] for case in cases])
-            self.tried[name] = Trial(name, layers, ratio, float(np.mean(list(dice.values()))), difference)
+            timing = self.bench.time(layers, ROUNDS)
+            self.tried[name] = self.score(name, layers, timing.ratio) if timing.high < 1 else None
         self.advance()
         return self.tried[name]
 
+    def score(self, name: str, layers: Layers, time_ratio: float) -> Trial:
+        dice = case_dice(self.bench.scores(layers))
+        cases = sorted(self.reference)
+        difference = compare_pairs([dice[case] for case in cases], [self.reference[case] for case in cases])
+        return Trial(name, layers, time_ratio, float(np.mean(list(dice.values()))), difference)
+
     def singles(self) -> list[tuple[int, LayerSetting, Trial]]:
-        """Every layer alone, turned down in every way."""
+        """Every layer alone, turned down in every way that saves time."""
         found = []
         for index, module in enumerate(self.modules):
             for option in options_of(module.num_iters):
-                found.append((index, option, self.try_out(with_layer(self.trained, index, option))))
+                trial = self.try_out(with_layer(self.trained, index, option))
+                if trial is not None:
+                    found.append((index, option, trial))
         return found
 
     def combine(self, singles: Sequence[tuple[int, LayerSetting, Trial]], max_loss: float) -> Trial | None:
         """Put single changes together as long as the loss of Dice stays within the bound; None if nothing helps."""
-        useful = [s for s in singles if s[2].time_ratio < 1 - MARGIN and s[2].loses_at_most(max_loss)]
+        useful = [s for s in singles if s[2].loses_at_most(max_loss)]
         useful.sort(key=lambda s: (max(-s[2].difference.mean, 0.0) / (1 - s[2].time_ratio), s[2].time_ratio))
         current, best = self.trained, None
         for index, option, _ in useful:
             if current[index].get("bypass"):
                 continue
             trial = self.try_out(with_layer(current, index, option))
-            faster = trial.time_ratio < (best.time_ratio if best else 1.0) - MARGIN
-            if trial.loses_at_most(max_loss) and faster:
+            if trial is None or not trial.loses_at_most(max_loss):
+                continue
+            if best is None or trial.time_ratio < best.time_ratio:
                 current, best = trial.layers, trial
         return best
 
     def time_again(self, trial: Trial) -> Trial:
         """What was chosen for its time is timed afresh: the time it was chosen by is too good."""
-        return replace(trial, time_ratio=self.bench.time(trial.layers, FINAL_ROUNDS)[1])
+        return replace(trial, time_ratio=self.bench.time(trial.layers, 2 * ROUNDS).ratio)
 
 
 def with_layer(layers: Layers, index: int, setting: LayerSetting) -> Layers:
