@@ -1,6 +1,6 @@
 """Make a trained fold a model of the zoo: half-precision weights, scores of the held-out cases, and a card.
 
-    python benchmarks/ship.py runs/hippocampus/fold1 hippocampus --data Task04_Hippocampus
+    python benchmarks/ship.py runs/hippocampus/fold0 hippocampus --data Task04_Hippocampus
 
 The scores are those of the half-precision weights, computed again here; beside them stands by how much Dice changed.
 """
@@ -48,7 +48,7 @@ ABOUT = {
         "hippocampus, from adults with and without a psychotic disorder, scanned at Vanderbilt University "
         "Medical Center.",
         licence="The data are CC BY-SA 4.0. These weights were derived from them and are shared under CC BY-SA 4.0 "
-        "with attribution to the authors above.",
+        "with attribution to the authors above: https://creativecommons.org/licenses/by-sa/4.0/",
         input="One T1-weighted crop around a hippocampus, with voxels of about 1 mm. Intensities may have any scale.",
         limits="It expects a crop, not a whole head, where it was never tested. One scanner site, adults; other "
         "ages, field strengths, atrophy, resections and lesions were not tested either.",
@@ -71,7 +71,7 @@ def main(
     name: Annotated[str, typer.Argument(help=", ".join(ABOUT))],
     data: Annotated[Path, typer.Option(help="The data set that it was trained on.")],
 ) -> None:
-    folder = ZOO / name
+    about, folder = ABOUT[name], ZOO / name
     write_model(run, read_weights(run), folder)
     predictor, cohort = load(folder, device="cpu"), read_cohort(data)
     before = read_scores(run / "scores.csv")
@@ -81,7 +81,7 @@ def main(
     write_scores(folder / "scores.csv", after)
     change = max(abs(new.value - old.value) for new, old in zip(after, before, strict=True) if new.metric == "dice")
     count = sum(p.numel() for p in predictor.networks[0].parameters())
-    card = write_card(ABOUT[name], name, predictor.preset, run, folder, change, count)
+    card = write_card(about, name, predictor.preset, run, folder, change, count)
     write_atomically(folder / "card.md", card)
     console.print(card)
 
@@ -96,7 +96,7 @@ def write_card(about: About, name: str, preset: Preset, run: Path, folder: Path,
         for d in region_dice(folder / "scores.csv")
     ]
     training, model = preset.training, preset.model
-    held_out = sum(1 for _ in dict.fromkeys(row.case for row in read_scores(folder / "scores.csv")))
+    held_out = len({row.case for row in read_scores(folder / "scores.csv")})
     trained_on = len(json.loads((run / "cases.json").read_text())) - held_out
     return f"""# {about.title} (`zoo:{name}`)
 

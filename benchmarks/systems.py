@@ -18,6 +18,7 @@ import csv
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, replace
 from functools import cache
 from pathlib import Path
@@ -50,7 +51,7 @@ from factorizer.reports.tables import comparison_files
 from factorizer.training.loss import supervised_loss
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "results" / "systems"
-WORK = Path("runs") / "systems"  # preprocessed cases and locks
+WORK = Path(__file__).parents[1] / "runs" / "systems"  # preprocessed cases and locks
 SECONDS, STEPS = 300, 300  # at which runs are read
 MARKS = (30, 60, 120, 180, 240, SECONDS)  # seconds at which the learning curve has points
 RATES = (5e-4, 1.5e-3, 4.5e-3)
@@ -152,15 +153,15 @@ def train_step(
 @app.command()
 def search(context: typer.Context) -> None:
     """SEARCH_STEPS steps with each rate, scored on the tuning fold."""
-    tuned = cohort_of(context.obj)[2][TUNING_FOLD][: 2 * CURVE_CASES]
+    folds = cohort_of(context.obj)[2]
+    tuned = folds[TUNING_FOLD][: 2 * CURVE_CASES]
+    others = [fold for fold in folds if fold not in (TUNING_FOLD, TEST_FOLD)]
     for name in SYSTEMS:
         for rate in RATES:
             file = OUTPUT / "search" / f"{name}-{rate:g}.csv"
             with claim(file) as free:
                 if free:
-                    for _, scores in train_run(
-                        name, context.obj, TUNING_FOLD, rate, 0, [SEARCH_STEPS], lambda _: tuned
-                    ):
+                    for _, scores in train_run(name, context.obj, others, rate, 0, [SEARCH_STEPS], lambda _: tuned):
                         write_scores(file, scores)
 
 
@@ -169,11 +170,13 @@ def train(context: typer.Context) -> None:
     """Every system and seed with its best rate, scored on the test fold."""
     cost = {row["system"]: float(row["step_s"]) for row in read_rows(OUTPUT / "cost.csv")}
     runs = [(name, seed) for seed in range(max(SEEDS.values())) for name in SYSTEMS if seed < SEEDS.get(name, 1)]
-    held_out = cohort_of(context.obj)[2][TEST_FOLD]
+    folds = cohort_of(context.obj)[2]
+    held_out, others = folds[TEST_FOLD], [fold for fold in folds if fold != TEST_FOLD]
     for name, seed in runs:
         folder = OUTPUT / "runs" / f"{name}-{seed}"
         with claim(folder / "curve.csv") as free:
-            if not free:
+            if not free or not is_searched(name):
+                console.print(f"{name} {seed}: finished, in work elsewhere, or without a rate yet")
                 continue
             marks = {round(seconds / cost[name]): seconds for seconds in MARKS}
             last = round(SECONDS / cost[name])
@@ -183,7 +186,7 @@ def train(context: typer.Context) -> None:
 
             curve = []
             rate = best_rate(name)
-            for step, scores in train_run(name, context.obj, TEST_FOLD, rate, seed, sorted({*marks, STEPS}), cases_at):
+            for step, scores in train_run(name, context.obj, others, rate, seed, sorted({*marks, STEPS}), cases_at):
                 if step in (last, STEPS):
                     for kind in ["time"] * (step == last) + ["steps"] * (step == STEPS):
                         write_scores(folder / f"scores-{kind}.csv", scores)
@@ -199,16 +202,16 @@ def train(context: typer.Context) -> None:
 def train_run(
     name: str,
     data: Path,
-    fold: int,
+    training_folds: Sequence[int],
     rate: float,
     seed: int,
     marks: Sequence[int],
     cases_at: Callable[[int], Sequence[str]],
 ) -> Iterator[tuple[int, list[Score]]]:
-    """Train on all folds but one; at every mark, the scores of the averaged weights on some cases of that fold."""
+    """Train on some folds; at every mark, the scores of the averaged weights on some cases of another."""
     cohort, settings, folds = cohort_of(data)
     preset = change_preset(preset_of(name), [f"training.seed={seed}"])
-    names = [case for number in folds if number != fold for case in folds[number]]
+    names = [case for fold in training_folds for case in folds[fold]]
     store = CaseStore(WORK / "cache", cohort.cases, settings)
     patches = PatchDataset(
         store,
@@ -246,6 +249,10 @@ def update_average(averaged: nn.Module, network: nn.Module, keep: float) -> None
             old.copy_(new)
 
 
+def is_searched(name: str) -> bool:
+    return all((OUTPUT / "search" / f"{name}-{rate:g}.csv").exists() for rate in RATES)
+
+
 def best_rate(name: str) -> float:
     means = {rate: mean_dice(read_scores(OUTPUT / "search" / f"{name}-{rate:g}.csv")) for rate in RATES}
     return max(means, key=lambda rate: means[rate])
@@ -255,14 +262,15 @@ def best_rate(name: str) -> float:
 def report() -> None:
     """Compare what is finished, read at equal time and at equal steps."""
     cost = {row["system"]: row for row in read_rows(OUTPUT / "cost.csv")}
-    finished = {name: sorted((OUTPUT / "runs").glob(f"{name}-[0-9]/curve.csv")) for name in SYSTEMS}
+    ours_first = reversed(SYSTEMS)  # the first one is tested against the others
+    finished = {name: sorted((OUTPUT / "runs").glob(f"{name}-[0-9]/curve.csv")) for name in ours_first}
     for kind in ("time", "steps"):
         entries = []
         for name, curves in finished.items():
             if curves:
                 scores = mean_over_seeds([read_scores(file.with_name(f"scores-{kind}.csv")) for file in curves])
                 entries.append(Entry(name, scores, float(cost[name]["parameters_m"]), float(cost[name]["gflops"])))
-        for file, content in comparison_files(compare_entries(entries, reference="swin-factorizer")).items():
+        for file, content in comparison_files(compare_entries(entries)).items():
             write_atomically(OUTPUT / kind / file, content)
     lines_of = {
         name: [[(float(row["seconds"]), float(row["dice"])) for row in read_rows(file)] for file in files]
@@ -275,9 +283,11 @@ def report() -> None:
     ]
     lines.append("|---|---|---|---|---|---|---|---|")
     for name, files in finished.items():
+        if not files:
+            continue
         dices = [f"{mean_dice(read_scores(file.with_name('scores-time.csv'))):.3f}" for file in files]
         row = cost[name]
-        steps = round(SECONDS / float(row["step_s"]))
+        steps = max(int(row["step"]) for row in read_rows(files[0]) if float(row["seconds"]) <= SECONDS * 1.01)
         cells = [name, row["parameters_m"], row["gflops"], row["step_s"], f"{best_rate(name):g}", steps, len(files)]
         lines.append("| " + " | ".join(map(str, [*cells, " ".join(dices)])) + " |")
     write_atomically(OUTPUT / "cost.md", "\n".join(lines) + "\n")
@@ -311,24 +321,15 @@ def mean_dice(scores: Sequence[Score]) -> float:
     return statistics.fmean(score.value for score in scores if score.metric == "dice")
 
 
-class claim:  # noqa: N801
+@contextmanager
+def claim(file: Path) -> Iterator[bool]:
     """Whether a result is still to be made, and by nobody else."""
-
-    def __init__(self, file: Path) -> None:
-        (WORK / ".locks").mkdir(parents=True, exist_ok=True)
-        self.file, self.lock = file, FileLock(WORK / ".locks" / f"{file.parent.name}-{file.name}", timeout=0)
-
-    def __enter__(self) -> bool:
-        if self.file.exists():
-            return False
-        try:
-            self.lock.acquire()
-        except Timeout:
-            return False
-        return not self.file.exists()
-
-    def __exit__(self, *_: object) -> None:
-        self.lock.release()
+    (WORK / ".locks").mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(WORK / ".locks" / f"{file.parent.name}-{file.name}", timeout=0):
+            yield not file.exists()
+    except Timeout:
+        yield False
 
 
 def write_rows(file: Path, rows: Sequence[Row]) -> None:

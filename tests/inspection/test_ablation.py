@@ -187,6 +187,14 @@ def test_tuning_stays_within_the_bound_and_takes_what_is_cheap() -> None:
     assert slower.combine(slower.singles(), 0.5) is None
 
 
+def test_what_tuning_chose_is_timed_afresh() -> None:
+    tuner = Tuner(Pretend(costs=[0.0, 0.0], savings=[0.2, 0.1]))
+    chosen = tuner.combine(tuner.singles(), 0.005)
+    assert tuner.confirm(chosen) == chosen
+    tuner.bench.savings = [-0.05, 0.0]  # it was luck
+    assert tuner.confirm(chosen) is None
+
+
 def test_tuning_does_not_trust_a_mean_that_one_case_decides() -> None:
     """Both lose 0.004 on average: in one, every case loses as much; in the other, one loses it all."""
     for shares, found in (((1,) * 6, True), ((6, 0, 0, 0, 0, 0), False)):

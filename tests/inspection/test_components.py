@@ -16,6 +16,7 @@ from small import build_small
 from typer.testing import CliRunner
 
 from factorizer.cli import app
+from factorizer.commands.explain import find_references, load_models
 from factorizer.config import change_preset, load_preset
 from factorizer.data.images import Volume, VoxelGrid
 from factorizer.data.preprocess import prepare_volume
@@ -156,6 +157,9 @@ def test_the_command_line(tmp_path: Path) -> None:
         values = [float(row["value"]) for row in csv.DictReader(lines)]
     assert len(values) == 8
     assert (tmp_path / "out" / "BRATS_004.png").stat().st_size > 10_000
+    found, _ = find_references(None, [data / "imagesTr" / "BRATS_001.nii.gz"], preset.data)
+    assert len(found) == 4
+    assert set(load_models(["zoo:hippocampus"], "cpu")) == {"swin-factorizer"}
     table = (tmp_path / "out" / "agreement-u-net.csv").read_text().splitlines()
     assert table[0].startswith("layer,picture,region,cases,dice,dice_low,dice_high,chance,auc")
     twice = CliRunner().invoke(app, [*command, "--run", str(tmp_path / "swin-factorizer"), "-o", str(tmp_path / "two")])

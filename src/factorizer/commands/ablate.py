@@ -62,12 +62,12 @@ def inference(
         limits = matrix_sizes(bench.network, preset.in_channels, preset.data.patch_size)
         trained = Setting("as trained", 0, ({},) * len(layers))
         settings = paper_settings(len(layers), preset.model.head_dim, limits, iterations=iterations)
+        other = make_bench(baseline, data, device=device, limit=cases) if baseline is not None else None
+        if other is not None and other.names != bench.names:
+            raise ValueError(f"{baseline} holds out other cases than {run}; give a run of the same split and fold")
         points = run_ablation(bench, [trained, *settings], output / "points.csv", track)
         references = {"as trained": next(point for point in points if point.study == "as trained")}
-        if baseline is not None:
-            other = make_bench(baseline, data, device=device, limit=cases)
-            if other.names != bench.names:
-                raise ValueError(f"{baseline} holds out other cases than {run}; give a run of the same split and fold")
+        if other is not None:
             name = f"baseline ({other.predictor.preset.model.name})"
             points_there = run_ablation(other, [Setting("as trained", 0, ())], output / "baseline.csv", track)
             ratio = points_there[0].milliseconds / references["as trained"].milliseconds
@@ -167,8 +167,9 @@ def tune(
             progress.update(task, description="single layers", total=total, completed=0)
             singles = tuner.singles()
             progress.update(task, description="combining", total=None)
-            found = {"balanced": tuner.combine(singles, bound / 2), "fast": tuner.combine(singles, bound)}
-        speeds = {name: tuner.time_again(trial) for name, trial in found.items() if trial is not None}
+            limits = {"balanced": bound / 2, "fast": bound}
+            found = {name: tuner.confirm(tuner.combine(singles, limit)) for name, limit in limits.items()}
+        speeds = {name: trial for name, trial in found.items() if trial is not None}
         if not speeds:
             if json:
                 print_json({"best": {"dice": mean_of(tuner.reference.values())}, "speeds": []})

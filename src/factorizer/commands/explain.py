@@ -95,9 +95,10 @@ def load_models(runs: list[str], device: str) -> dict[str, Predictor]:
 
     models: dict[str, Predictor] = {}
     for text in runs:
-        name, sign, path = ("", "", "") if Path(text).exists() else text.partition("=")
-        model = load(path if sign else text, device=device)
-        name = name or model.preset.model.name
+        name, sign, path = text.partition("=")
+        named = bool(sign) and not Path(text).exists()
+        model = load(path if named else text, device=device)
+        name = name if named else model.preset.model.name
         if name in models:
             raise ValueError(f"two runs are named {name}; name each differently, as NAME=RUN")
         models[name] = model
@@ -112,7 +113,8 @@ def find_references(given: Path | None, inputs: list[Path], data: Data) -> tuple
 
     if given is not None:
         return list_references(given, data)
-    for place in (inputs[0], inputs[0].absolute().parent):  # a data set, or a case of one
+    first = inputs[0].absolute()
+    for place in (first, first.parent, first.parent.parent):  # a data set, a case of it, a file in imagesTr
         try:
             cases = read_cohort(place).cases
         except DataError:  # else a folder of images would be taken for its own labels

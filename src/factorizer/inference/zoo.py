@@ -87,6 +87,7 @@ def write_model(run: Path, weights: dict[str, Tensor], folder: Path) -> None:
         raise ModelError(f"some weights of {run} are beyond half precision")
     folder.mkdir(parents=True, exist_ok=True)
     for name in FILES:
+        (folder / name).unlink(missing_ok=True)
         if (run / name).is_file():
             shutil.copyfile(run / name, folder / name)
     write_atomically(folder / "weights.safetensors", save({name: v.contiguous() for name, v in halves.items()}))

@@ -70,7 +70,7 @@ class Tuner:
         return [trial for trial in self.tried.values() if trial is not None]
 
     def try_out(self, layers: Layers) -> Trial | None:
-        """Time and Dice of a setting; None if it does not save time for certain."""
+        """Time and Dice of a setting; None if it does not save time beyond the noise."""
         name = describe_layers(layers)
         if name not in self.tried:
             timing = self.bench.time(layers, ROUNDS)
@@ -109,9 +109,12 @@ class Tuner:
                 current, best = trial.layers, trial
         return best
 
-    def time_again(self, trial: Trial) -> Trial:
-        """What was chosen for its time is timed afresh: the time it was chosen by is too good."""
-        return replace(trial, time_ratio=self.bench.time(trial.layers, 2 * ROUNDS).ratio)
+    def confirm(self, trial: Trial | None) -> Trial | None:
+        """What was chosen for its time is timed afresh, as the time it was chosen by is too good; None if it fails."""
+        if trial is None:
+            return None
+        timing = self.bench.time(trial.layers, 2 * ROUNDS)
+        return replace(trial, time_ratio=timing.ratio) if timing.high < 1 else None
 
 
 def with_layer(layers: Layers, index: int, setting: LayerSetting) -> Layers:

@@ -63,11 +63,11 @@ def convex_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float
 
 
 def greedy_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float) -> tuple[Tensor, Tensor]:
-    """One term after the other, each below what is left of X, until little is left: the rank is chosen per matrix.
+    """One term after the other, pressed below what is left of X, until little is left: the rank is chosen per matrix.
 
-    A matrix takes a further term while |rest| > `tolerance` |X|; the terms that it does not take are zero. After
-    N. Gillis, F. Glineur, "Using underapproximations for sparse nonnegative matrix factorization", Pattern Recognition
-    43 (2010).
+    Where a term is above all the same, nothing is left. A matrix takes a further term while |rest| > `tolerance` |X|;
+    the terms that it does not take are zero. After N. Gillis, F. Glineur, "Using underapproximations for sparse
+    nonnegative matrix factorization", Pattern Recognition 43 (2010).
     """
     rest, norm2 = x, x.square().sum((-2, -1), keepdim=True)
     terms = []
