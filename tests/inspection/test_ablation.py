@@ -219,9 +219,13 @@ def test_the_front() -> None:
 def test_the_tune_command_and_predict(run: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With times that do not depend on what else the machine does."""
     saved = {True: 0.9, False: 0.99}
+    command = ["tune", "--run", str(run), "--data", str(data), "--max-loss", "50%", "--device", "cpu", "--json"]
+    monkeypatch.setattr(Bench, "time", lambda self, layers, rounds=5: Timing(100.0, 1.0, 0.9, 1.1))
+    assert json.loads(CliRunner().invoke(app, command).stdout)["speeds"] == []
+    assert (run / "speeds.png").exists()
+    assert not (run / "speeds.json").exists()
     ratio = lambda layers: float(np.prod([saved[bool(layer.get("bypass"))] for layer in layers if layer]))  # noqa: E731
     monkeypatch.setattr(Bench, "time", lambda self, layers, rounds=5: Timing(100.0, ratio(layers), 0.1, ratio(layers)))
-    command = ["tune", "--run", str(run), "--data", str(data), "--max-loss", "50%", "--device", "cpu", "--json"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)["speeds"]

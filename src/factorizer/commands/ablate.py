@@ -170,18 +170,18 @@ def tune(
             limits = {"balanced": bound / 2, "fast": bound}
             found = {name: tuner.confirm(tuner.combine(singles, limit)) for name, limit in limits.items()}
         speeds = {name: trial for name, trial in found.items() if trial is not None}
-        if not speeds:
-            if json:
-                print_json({"best": {"dice": mean_of(tuner.reference.values())}, "speeds": []})
-            else:
-                print_line(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
-            return
-        say_written(write_speeds(folder, speeds))
         points = [(t.time_ratio, t.dice, t.name) for t in tuner.trials]
         trained = mean_of(tuner.reference.values())
         chosen = {"best": (1.0, trained)} | {name: (t.time_ratio, t.dice) for name, t in speeds.items()}
         write_atomically(folder / "speeds.png", draw_front([(1.0, trained, "as trained"), *points], chosen))
         say_written(folder / "speeds.png")
+        if not speeds:
+            if json:
+                print_json({"best": {"dice": trained}, "speeds": []})
+            else:
+                print_line(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
+            return
+        say_written(write_speeds(folder, speeds))
     rows = [
         {
             "speed": name,
