@@ -39,6 +39,13 @@ def print_table(table: Table) -> None:
     Console(width=max(console.width if console.is_terminal else 0, needed)).print(table)
 
 
+def goes_to_subcommand(context: typer.Context, json: bool, example: str) -> bool:
+    """Whether a group that lists by itself was called for one of its commands; --json then belongs behind that."""
+    if context.invoked_subcommand and json:
+        raise typer.BadParameter(f"put --json behind the command, as in: {example} --json")
+    return context.invoked_subcommand is not None
+
+
 def scores_table(rows: Sequence[Score]) -> Table:
     """Regions down, the main metrics across: means over cases, HD95 without and with the undefined ones."""
     from rich.table import Table

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from factorizer.commands.console import Json, print_json, print_line, user_errors
+from factorizer.commands.console import Json, goes_to_subcommand, print_json, print_line, user_errors
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -15,9 +15,7 @@ app = typer.Typer(invoke_without_command=True)
 @app.callback()
 def presets(context: typer.Context, json: Json = False) -> None:
     """List the presets: everything about a data set, its model and its training in one file."""
-    if context.invoked_subcommand:
-        if json:
-            raise typer.BadParameter("put --json behind the command, as in: presets show brats --json")
+    if goes_to_subcommand(context, json, "presets show brats"):
         return
     from factorizer.config import load_preset, preset_names
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factorizer.commands.console import Json, print_json, print_table, say, user_errors
+from factorizer.commands.console import Json, goes_to_subcommand, print_json, print_table, say, user_errors
 
 if TYPE_CHECKING:
     from factorizer.inference.zoo import ZooModel
@@ -17,9 +17,7 @@ app = typer.Typer(invoke_without_command=True)
 @app.callback()
 def zoo(context: typer.Context, json: Json = False) -> None:
     """List the trained models that ship with the package. For research, not for clinical use."""
-    if context.invoked_subcommand:
-        if json:
-            raise typer.BadParameter("put --json behind the command, as in: zoo show hippocampus --json")
+    if goes_to_subcommand(context, json, "zoo show hippocampus"):
         return
     from rich.table import Table
 
