@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from pathlib import Path
 
 import numpy as np
@@ -95,6 +97,18 @@ def test_the_published_folds_are_taken() -> None:
 def test_both_eyes_are_one_patient() -> None:
     cohort = read_cohort(SHARED / "CHASEDB1")
     assert len({case.owner for case in cohort.cases}) == 10
+
+
+def test_both_sides_of_a_hippocampus_scan_are_one_patient() -> None:
+    """Their intensities say so: they agree in every pair, and hardly ever with the next scan's."""
+    cases = read_cohort(SHARED / "Task04_Hippocampus").cases
+    medians = [float(np.median(read_image(case).array)) for case in cases]
+    pairs = list(itertools.pairwise(zip(cases, medians, strict=True)))
+    alike = [abs(math.log(b / a)) < 0.1 for (_, a), (_, b) in pairs]
+    same = [first.owner == second.owner for (first, _), (second, _) in pairs]
+    assert same.count(True) == 55
+    assert all(a for a, s in zip(alike, same, strict=True) if s)
+    assert sum(a for a, s in zip(alike, same, strict=True) if not s) < 0.25 * same.count(False)
 
 
 @pytest.mark.parametrize(
