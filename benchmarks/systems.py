@@ -93,15 +93,16 @@ def cohort_of(data: Path) -> tuple[Cohort, Settings, dict[int, list[str]]]:
 def measure() -> None:
     """Parameters, FLOPs, and the median time of a training step; the systems take turns."""
     names = list(SYSTEMS)
-    makers = {name: make_step(preset_of(name)) for name in names}
+    steps = {name: make_step(preset_of(name)) for name in names}
     times: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(6):
+    for turn in range(4):
         for name in names:
-            started = time.perf_counter()
-            makers[name]()
-            if turn:
+            steps[name]()  # which finds its memory again
+            for _ in range(3):
+                started = time.perf_counter()
+                steps[name]()
                 times[name].append(time.perf_counter() - started)
-        console.print(f"turn {turn + 1} of 6")
+        console.print(f"turn {turn + 1} of 4")
     rows = []
     for name in names:
         (count,) = count_rows(preset_of(name), "", [name], lambda: None)
