@@ -91,7 +91,7 @@ def test_the_papers_setup() -> None:
         assert [change.pop("probability") for change in changes.values()] == [0.15, 0.5, 0.15, 0.15, 0.15, 0.15, 0.15]
         assert changes == {
             "affine": {"rotation_degrees": (-30, 30), "scale": (0.7, 1.3)},
-            "flip": {},
+            "flip": {"axes": None},
             "gaussian_noise": {"variance": (0, 0.1)},
             "gaussian_smoothing": {"sigma_voxels": (0.5, 1.5)},
             "scale_intensity": {"factor": (0.7, 1.3)},
@@ -120,6 +120,11 @@ def test_the_papers_setup() -> None:
         ("data: {patch_size: [32]}", r"data\.patch_size: .*at least 2 items"),
         ("data: {augmentation: {affine: {scale: [2, 1]}}}", "give the lower end first"),
         ("data: {augmentation: {flip: {probability: 1.5}}}", r"data\.augmentation\.flip\.probability: .*(got 1\.5)"),
+        ("data: {augmentation: {flip: {axes: [3]}}}", r"data\.augmentation\.flip\.axes\.0: .*(got 3)"),
+        (
+            "data: {patch_size: [8, 8], augmentation: {flip: {axes: [2]}}}",
+            r"flip\.axes is \[2\]; patches have the axes 0",
+        ),
         ("training: {batch_size: 0}", r"training\.batch_size: .*greater than 0"),
         ("training: {learning_rate: fast}", r"training\.learning_rate: .*number.*got 'fast'"),
         ("model: {name: swin-factoriser}", "did you mean 'swin-factorizer'"),

@@ -65,6 +65,9 @@ class Affine(Section):
 
 class Flip(Section):
     probability: Probability = options(0.5, "how often, for each axis by itself")
+    axes: tuple[Annotated[int, Field(ge=0, le=2)], ...] | None = options(
+        None, "which axes: 0 from left to right, 1 from back to front, 2 from feet to head; null is all"
+    )
 
 
 class GaussianNoise(Section):
@@ -131,7 +134,17 @@ class Data(Section):
             raise ValueError(f"channels are {', '.join(self.channels)}; name each once")
         if self.spacing_mm is not None and len(self.spacing_mm) != len(self.patch_size):
             raise ValueError(f"spacing_mm has {len(self.spacing_mm)} numbers, patch_size {len(self.patch_size)}")
+        axes, dims = self.augmentation.flip.axes or (), len(self.patch_size)
+        if any(axis >= dims for axis in axes):
+            raise ValueError(f"augmentation.flip.axes is {list(axes)}; patches have the axes 0 to {dims - 1}")
         return self
+
+    @property
+    def mirrored_axes(self) -> tuple[int, ...]:
+        """The axes that patches are mirrored along in training."""
+        flip = self.augmentation.flip
+        every = tuple(range(len(self.patch_size)))
+        return () if flip.probability == 0 else every if flip.axes is None else flip.axes
 
 
 class Model(Section):

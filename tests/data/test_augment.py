@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
-from factorizer.config import Augmentation
+from factorizer.config import Augmentation, Flip
 from factorizer.data.augment import Changes, apply_augmentation, draw_augmentation
 
 DRAWS = 10_000
@@ -88,6 +90,16 @@ def test_scale_enlarges_and_rotation_turns() -> None:
     _, turned = apply_augmentation(square[None].float(), square, Changes(rotation_degrees=(0.0, 0.0, 90.0), scale=1.0))
     assert turned.sum() == 3
     assert turned[7, :, 7].sum() == 3  # about the third axis: the first becomes the second
+
+
+def test_flips_of_some_axes_leave_the_other_draws_alone() -> None:
+    some = Augmentation(flip=Flip(probability=1.0, axes=(0,)))
+    every = Augmentation(flip=Flip(probability=1.0))
+    generators = np.random.default_rng(3), np.random.default_rng(3)
+    first = draw_augmentation(some, channels=2, dims=3, generator=generators[0])
+    second = draw_augmentation(every, channels=2, dims=3, generator=generators[1])
+    assert (first.flips, second.flips) == ((True, False, False), (True, True, True))
+    assert replace(first, flips=second.flips) == second
 
 
 def test_flips_are_exact() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
+import torch
 from typer.testing import CliRunner
 from writing import write_nifti
 
@@ -22,6 +23,7 @@ from factorizer.data.layouts import read_cohort
 from factorizer.data.synthetic import write_synthetic
 from factorizer.inference import memory
 from factorizer.inference.load import ModelError, load
+from factorizer.inference.predictor import Predictor
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 
@@ -162,6 +164,23 @@ def test_what_cannot_be_done_is_said(data: Path, run: Path, tmp_path: Path, opti
     assert result.exit_code == 2
     assert message in result.stderr.replace("\n", "")
     assert not (tmp_path / "out").exists()
+
+
+def test_mirror_images_are_taken_only_along_axes_that_were_mirrored_in_training(run: Path) -> None:
+    predictor = load(run / "fold0", device="cpu")
+    image = torch.randn(1, 4, 16, 16, 16)
+    network = predictor.network
+    for axes, flips in [((), []), ((1,), [[], [3]]), (None, [[], [2], [3], [2, 3], [4], [2, 4], [3, 4], [2, 3, 4]])]:
+        text = "null" if axes is None else str(list(axes))
+        preset = change_preset(predictor.preset, [f"data.augmentation.flip.axes={text}"])
+        if not flips:
+            with pytest.raises(ValueError, match="never saw mirror images in training"):
+                Predictor(preset, predictor.networks, mirrored=True)
+            continue
+        with torch.no_grad():
+            expected = torch.stack([network(image.flip(axis)).flip(axis) for axis in flips]).mean(0)
+            mirrored = Predictor(preset, predictor.networks, mirrored=True).network(image)
+        torch.testing.assert_close(mirrored, expected)
 
 
 def test_weights_of_another_network_are_refused(run: Path, tmp_path: Path) -> None:

@@ -83,6 +83,8 @@ def test_mirrors_and_ensembles_average_logits() -> None:
 
     x = torch.randn(1, 1, 4, 4)
     both = (left(x) + left(x.flip(2)).flip(2)) / 2
-    torch.testing.assert_close(mirror(left, 2)(x), both)
+    torch.testing.assert_close(mirror(left, (0, 1))(x), both)
+    torch.testing.assert_close(mirror(left, (0,))(x), both)
+    torch.testing.assert_close(mirror(left, (1,))(x), left(x))
     torch.testing.assert_close(average([left, lambda x: 3 * x])(x), (left(x) + 3 * x) / 2)
     assert average([left]) is left

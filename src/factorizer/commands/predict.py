@@ -46,7 +46,7 @@ def predict(
     run: Run = None,
     model: Zoo = None,
     folds: Annotated[str | None, typer.Option("--folds", help="all, or numbers such as 0,2: an ensemble.")] = None,
-    tta: Annotated[bool, typer.Option("--tta", help="Average over mirror images; 8 times the time in 3D.")] = False,
+    tta: Annotated[bool, typer.Option("--tta", help="Average over mirror images, as far as trained on.")] = False,
     speed: Annotated[str, typer.Option("--speed", help="best is as trained; balanced and fast if tuned.")] = "best",
     postprocess: Annotated[bool, typer.Option("--postprocess", help="Clean up as the run's rules say.")] = False,
     save_probabilities: Annotated[

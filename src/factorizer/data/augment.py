@@ -46,7 +46,8 @@ def draw_augmentation(settings: Augmentation, *, channels: int, dims: int, gener
     moved = happens(settings.affine.probability)
     angles = tuple(uniform(settings.affine.rotation_degrees) for _ in range(3 if dims == 3 else 1))
     scale = uniform(settings.affine.scale)
-    flips = tuple(happens(settings.flip.probability) for _ in range(dims))
+    axes = range(dims) if settings.flip.axes is None else settings.flip.axes
+    flips = tuple(happens(settings.flip.probability) and axis in axes for axis in range(dims))
     noise = uniform(settings.gaussian_noise.variance) if happens(settings.gaussian_noise.probability) else None
     seed = int(generator.integers(2**31))
     smoothing = settings.gaussian_smoothing

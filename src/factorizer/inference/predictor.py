@@ -33,7 +33,8 @@ class Segmented:
 class Predictor:
     """One network, or several whose logits are averaged, and the preset they were trained with.
 
-    `mirrored` averages over mirror images too; `batch_size` is the number of windows at a time.
+    `mirrored` averages over mirror images too, along the axes that were mirrored in training; `batch_size` is the
+    number of windows at a time.
     """
 
     def __init__(
@@ -53,7 +54,10 @@ class Predictor:
         self.networks = [network.to(self.device).eval() for network in networks]
         self.network = average(self.networks)
         if mirrored:
-            self.network = mirror(self.network, len(preset.data.patch_size))
+            axes = preset.data.mirrored_axes
+            if not axes:
+                raise ValueError("this model never saw mirror images in training; predict without them (no --tta)")
+            self.network = mirror(self.network, axes)
 
     def predict(
         self, image: Array, *, spacing_mm: Sequence[float] | None = None, affine: Array | None = None

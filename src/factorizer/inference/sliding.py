@@ -105,14 +105,14 @@ def shift(x: Tensor, by: int, dim: int) -> Tensor:
     return torch.cat((kept, torch.zeros_like(x.narrow(dim, 0, by))), dim)
 
 
-def mirror(network: Network, dims: int) -> Network:
-    """Average the logits over all mirror images (test-time augmentation)."""
-    flips = [[axis + 2 for axis in range(dims) if bits >> axis & 1] for bits in range(2**dims)]
+def mirror(network: Network, axes: Sequence[int]) -> Network:
+    """Average the logits over all mirror images along some spatial axes (test-time augmentation)."""
+    flips = [[axis + 2 for place, axis in enumerate(axes) if bits >> place & 1] for bits in range(2 ** len(axes))]
 
     def predict(x: Tensor) -> Tensor:
         total = network(x)
-        for axes in flips[1:]:
-            total = total + network(x.flip(axes)).flip(axes)
+        for flipped in flips[1:]:
+            total = total + network(x.flip(flipped)).flip(flipped)
         return total / len(flips)
 
     return predict
