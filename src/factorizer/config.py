@@ -114,8 +114,8 @@ class Data(Section):
     )
     patch_size: Sizes = required("voxels of a training patch and of the inference window")
     crop_to_nonzero: bool = options(True, "crop to the smallest box around non-zero voxels")
-    normalization: Literal["zscore-nonzero", "none"] = options(
-        "zscore-nonzero", "per channel: zero mean and unit variance over its non-zero voxels, or none"
+    normalization: Literal["zscore-nonzero", "zscore", "none"] = options(
+        "zscore-nonzero", "per channel: zero mean and unit variance over its non-zero voxels, over all, or none"
     )
     foreground_fraction: Probability = options(0.0, "share of patches centred on a region's voxel; 0 is uniform")
     augmentation: Augmentation = section(Augmentation, "random changes of training patches, in this order (App. A)")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from factorizer.data.cases import Case, DataError
-from factorizer.data.folds import draw_folds, read_folds, split_fold, write_folds
+from factorizer.data.folds import draw_folds, read_folds, read_own_folds, split_fold, write_folds
 
 
 def make_cases(count: int, per_patient: int = 1) -> list[Case]:
@@ -96,6 +96,18 @@ def test_a_case_in_two_folds_of_a_json_is_named(tmp_path: Path) -> None:
     file.write_text('{"folds": {"0": ["case000"], "1": ["case000", "case001"]}}')
     with pytest.raises(DataError, match="case000 stands in two folds"):
         read_folds(file, make_cases(2))
+
+
+def test_a_run_keeps_its_folds_whatever_is_right_today(tmp_path: Path) -> None:
+    """A patient in two of them, a case that came later, one that is gone."""
+    file = tmp_path / "folds.json"
+    write_folds(file, {0: ["case000", "gone"], 1: ["case001"]}, origin="before")
+    cases = make_cases(3, per_patient=2)
+    assert read_own_folds(file, cases) == {0: ["case000"], 1: ["case001"]}
+    with pytest.raises(DataError, match="no fold for 1 cases"):
+        read_folds(file, cases)
+    with pytest.raises(DataError, match="patient patient0 is in the folds 0 and 1"):
+        read_folds(file, cases[:2])
 
 
 def test_too_few_patients_are_named() -> None:

@@ -16,7 +16,7 @@ from factorizer.data.preprocess import (
     resample,
     resampled_shape,
     restore,
-    zscore_nonzero,
+    zscore,
 )
 
 
@@ -46,18 +46,26 @@ def test_the_crop_is_the_smallest_box_around_any_channel(tmp_path: Path, image) 
 
 
 def test_scores_are_over_nonzero_voxels_and_zeros_stay(image) -> None:
-    scored = zscore_nonzero(image)
+    scored = zscore(image, nonzero=True)
     for before, after in zip(image, scored, strict=True):
         inside = before != 0
         assert abs(after[inside].mean()) < 1e-5
         assert abs(after[inside].std() - 1) < 1e-5
         assert not after[~inside].any()
     box = (slice(None), *nonzero_box(image))
-    np.testing.assert_array_equal(zscore_nonzero(image[box]), scored[box])  # cropping cannot change them
+    np.testing.assert_array_equal(zscore(image[box], nonzero=True), scored[box])  # cropping cannot change them
+
+
+def test_scores_can_be_over_all_voxels(image) -> None:
+    scored = zscore(image, nonzero=False)
+    np.testing.assert_allclose(scored.mean((1, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(scored.std((1, 2, 3)), 1, atol=1e-5)
+    darkest = scored.min((1, 2, 3), keepdims=True)
+    np.testing.assert_array_equal(scored == darkest, image == image.min((1, 2, 3), keepdims=True))
 
 
 def test_a_constant_channel_becomes_zero() -> None:
-    assert not zscore_nonzero(np.full((1, 4, 4, 4), 7.0)).any()
+    assert not zscore(np.full((1, 4, 4, 4), 7.0), nonzero=True).any()
 
 
 @pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (0.9, 0.9, 4.8)])

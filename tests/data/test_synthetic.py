@@ -16,7 +16,7 @@ from factorizer.data.cases import select_channels, select_label_values
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
-from factorizer.data.preprocess import zscore_nonzero
+from factorizer.data.preprocess import zscore
 from factorizer.data.regions import labels_to_regions
 from factorizer.data.synthetic import KINDS, write_synthetic
 
@@ -124,7 +124,7 @@ def test_single_voxels_do_not_tell_tumours(tumours) -> None:
     voxels, masks = [], []
     for image, label in tumours:
         inside = image.any(0)
-        voxels.append(zscore_nonzero(image)[:, inside].T)
+        voxels.append(zscore(image, nonzero=True)[:, inside].T)
         masks.append(labels_to_regions(label, data.labels, data.regions)[:, inside])
     x, unseen = np.concatenate(voxels[:8]), voxels[8:]
     scores = []

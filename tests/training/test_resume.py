@@ -178,6 +178,17 @@ def test_a_finished_run_says_so(strokes: Path, whole: Path) -> None:
     assert said == [f"{whole} is finished; its scores are in scores.csv"]
 
 
+def test_a_run_of_an_earlier_version_goes_on(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    """Other comments and a field that was not there yet are no other configuration."""
+    shutil.copytree(whole.parent, tmp_path / "run")
+    for file in (tmp_path / "run").glob("fold*/config.yaml"):
+        lines = [line.split("  #")[0] for line in file.read_text().splitlines() if "axes: null" not in line]
+        assert len(lines) < len(file.read_text().splitlines())
+        file.write_text("\n".join(lines) + "\n")
+    assert run(strokes, tmp_path / "run", resume=True).finished
+    train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=CPU)
+
+
 def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path: Path) -> None:
     """By the schedule of the longer run, from the step it is at; the scores of the shorter one are kept."""
     shutil.copytree(whole.parent, tmp_path / "run")

@@ -46,6 +46,24 @@ def draw_folds(
 
 def read_folds(file: Path, cases: Sequence[Case]) -> Folds:
     """Folds from a CSV (columns case, fold) or a folds.json, for the cases that there are."""
+    given = read_fold_of(file)
+    missing = [case.name for case in cases if case.name not in given]
+    if missing:
+        message = f"it has no fold for {len(missing)} cases ({', '.join(missing[:5])}{', ...' * (len(missing) > 5)})"
+        raise DataError(Problem("", str(file), message, "add them"))
+    folds = gather(given, cases)
+    check_patients(folds, cases, str(file))
+    return folds
+
+
+def read_own_folds(file: Path, cases: Sequence[Case]) -> Folds:
+    """The folds that a run wrote down, of the cases that there are: it was trained on them, whatever is right today."""
+    given = read_fold_of(file)
+    return gather(given, [case for case in cases if case.name in given])
+
+
+def read_fold_of(file: Path) -> dict[str, int]:
+    """The fold of each case."""
     try:
         pairs = list(read_folds_json(file) if file.suffix == ".json" else read_folds_csv(file))
     except OSError as error:
@@ -55,14 +73,13 @@ def read_folds(file: Path, cases: Sequence[Case]) -> Folds:
     for name, fold in pairs:
         if given.setdefault(name, fold) != fold:
             raise DataError(Problem(name, str(file), f"case {name} stands in two folds", "keep one"))
-    missing = [case.name for case in cases if case.name not in given]
-    if missing:
-        message = f"it has no fold for {len(missing)} cases ({', '.join(missing[:5])}{', ...' * (len(missing) > 5)})"
-        raise DataError(Problem("", str(file), message, "add them"))
+    return given
+
+
+def gather(fold_of: Mapping[str, int], cases: Sequence[Case]) -> Folds:
     folds: Folds = defaultdict(list)
     for case in cases:
-        folds[given[case.name]].append(case.name)
-    check_patients(folds, cases, str(file))
+        folds[fold_of[case.name]].append(case.name)
     return {fold: sorted(folds[fold]) for fold in sorted(folds)}
 
 

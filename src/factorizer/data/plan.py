@@ -36,7 +36,7 @@ def plan_preset(cohort: Cohort, report: Report) -> Preset:
         "spacing_mm": [round(s, 4) for s in spacing] if volumes else None,
         "patch_size": patch,
         "crop_to_nonzero": volumes,
-        "normalization": "zscore-nonzero",
+        "normalization": "zscore-nonzero" if volumes else "zscore",  # black is a colour, not the air around a scan
         "foreground_fraction": 0.5 if is_rare(report) else 0.0,
     }
     widths = [WIDTH[len(patch)] * 2**level for level in range(len(strides) + 1)]

@@ -20,7 +20,7 @@ from factorizer.data.cases import Case
 from factorizer.data.images import Volume, VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
 
 Array = NDArray[Any]
-Normalization = Literal["zscore-nonzero", "none"]
+Normalization = Literal["zscore-nonzero", "zscore", "none"]
 LINEAR = {2: "bilinear", 3: "trilinear"}
 
 
@@ -90,7 +90,8 @@ def prepare_volume(
     box = nonzero_box(image) if crop_to_nonzero else tuple(slice(0, n) for n in shape)
     image = image[(slice(None), *box)]
     label = None if label is None else np.ascontiguousarray(label[box])
-    image = zscore_nonzero(image) if normalization == "zscore-nonzero" else image
+    if normalization != "none":
+        image = zscore(image, nonzero=normalization == "zscore-nonzero")
     return Prepared(name, np.ascontiguousarray(image, np.float32), label, Frame(volume.grid, shape, box))
 
 
@@ -119,11 +120,11 @@ def nonzero_box(image: Array) -> tuple[slice, ...]:
     return boxes[0] if boxes else tuple(slice(0, n) for n in image.shape[1:])
 
 
-def zscore_nonzero(image: Array) -> Array:
-    """Per channel: zero mean and unit variance over the non-zero voxels; zeros stay zero."""
+def zscore(image: Array, *, nonzero: bool) -> Array:
+    """Per channel: zero mean and unit variance, over all voxels or those that are not zero; zeros then stay zero."""
     image = image.astype(np.float32)
     for channel in image:
-        inside = channel != 0
+        inside = channel != 0 if nonzero else np.ones(channel.shape, bool)
         if inside.any():
             values = channel[inside]
             values -= values.mean(dtype=np.float64)  # in place: a large image fits into memory a few times only

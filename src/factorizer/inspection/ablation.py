@@ -19,7 +19,7 @@ from torch import nn
 
 from factorizer.data.cache import Settings, settings_for
 from factorizer.data.cases import Cohort
-from factorizer.data.folds import read_folds
+from factorizer.data.folds import read_own_folds
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score
 from factorizer.evaluation.statistics import bootstrap_mean
@@ -73,7 +73,7 @@ def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) 
     predictor = load(folder, device=device)
     cohort = read_cohort(data)
     file = folder.parent / "folds.json"
-    folds = read_folds(file, cohort.cases)
+    folds = read_own_folds(file, cohort.cases)
     fold = int(folder.name.removeprefix("fold"))
     if fold not in folds:
         raise ValueError(f"{file} has no fold {fold}; give the data that {folder} was trained on")

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 
 from factorizer import __version__
-from factorizer.config import Preset, change_preset, load_preset, to_yaml
+from factorizer.config import Preset, PresetError, change_preset, load_preset, to_yaml
 from factorizer.data.cases import Cohort
-from factorizer.data.folds import Folds, draw_folds, read_folds
+from factorizer.data.folds import Folds, draw_folds, read_folds, read_own_folds
 from factorizer.doctor import cpu_model
 from factorizer.evaluation.scores import read_scores, write_scores
 from factorizer.files import write_atomically
@@ -54,9 +54,8 @@ def check_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
         if folder.exists() and any(folder.iterdir()):
             raise RunError(f"{folder} is not empty and no run; give another --out")
         return
-    before = file.read_text()
-    if before != text and not (resume and is_extension(folder, preset)):
-        changes = unified_diff(before.splitlines(), text.splitlines(), lineterm="", n=0)
+    if not is_preset_of(file, preset) and not (resume and is_extension(folder, preset)):
+        changes = unified_diff(file.read_text().splitlines(), text.splitlines(), lineterm="", n=0)
         shown = "\n".join(line for line in changes if line[:3] not in ("---", "+++") and line[:2] != "@@")
         advice = "give another --out (only a larger training.max_steps can be resumed)"
         raise RunError(f"{folder} is a run with another configuration; {advice}. The difference:\n{shown}")
@@ -64,11 +63,19 @@ def check_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
         raise RunError(f"{folder} is a run already; go on with --resume, or give another --out")
 
 
+def is_preset_of(file: Path, preset: Preset) -> bool:
+    """Whether a run's configuration says the same, in whatever words; a field that came later has its default."""
+    try:
+        return load_preset(file) == preset
+    except PresetError:
+        return False
+
+
 def check_siblings(folder: Path, preset: Preset) -> None:
     """The folds of a run have one configuration, but for the length where one is extended before the others."""
     for file in sorted(folder.parent.glob("fold*/config.yaml")):
         same_length = change_preset(preset, [f"training.max_steps={steps_before(file.parent)}"])
-        if file.parent != folder and file.read_text() != to_yaml(same_length):
+        if file.parent != folder and not is_preset_of(file, same_length):
             raise RunError(f"{file.parent} is a fold with another configuration; give another --out")
 
 
@@ -93,7 +100,7 @@ def is_extension(folder: Path, preset: Preset) -> bool:
     steps = steps_before(folder)
     if steps is None or steps >= preset.training.max_steps:
         return False
-    return to_yaml(change_preset(preset, [f"training.max_steps={steps}"])) == (folder / "config.yaml").read_text()
+    return is_preset_of(folder / "config.yaml", change_preset(preset, [f"training.max_steps={steps}"]))
 
 
 def claim_folder(folder: Path, preset: Preset) -> str:
@@ -118,7 +125,7 @@ def claim_folder(folder: Path, preset: Preset) -> str:
 def settle_folds(file: Path, cohort: Cohort, preset: Preset, split: Path | None) -> tuple[Folds, str]:
     """The folds of this run and where they are from: those written before, those given, or new ones."""
     if file.exists():
-        folds = read_folds(file, cohort.cases)
+        folds = read_own_folds(file, cohort.cases)
         if split is not None and read_folds(split, cohort.cases) != folds:
             raise RunError(f"{file} has other folds than {split}; give another --out, or leave out --split")
         return folds, json.loads(file.read_text())["origin"]

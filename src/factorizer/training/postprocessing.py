@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from factorizer.data.cache import settings_for
-from factorizer.data.folds import read_folds
+from factorizer.data.folds import read_own_folds
 from factorizer.data.layouts import read_cohort
 from factorizer.data.regions import labels_to_regions
 from factorizer.inference.load import find_models, load
@@ -34,7 +34,7 @@ class Choice:
 def choose_postprocessing(run: Path, data: Path, *, device: str, track: Track) -> tuple[Path, list[Choice]]:
     """Predict every held-out case by the model that has not seen it, and write what is best for each region."""
     cohort = read_cohort(data)
-    folds = read_folds(run / "folds.json", cohort.cases)
+    folds = read_own_folds(run / "folds.json", cohort.cases)
     models = {int(folder.name[4:]): folder for folder in find_models(run, "all")}
     missing = [str(fold) for fold in folds if fold not in models]
     if missing:
