@@ -21,6 +21,7 @@ from factorizer.inspection.ablation import (
     Bench,
     Point,
     Timing,
+    check_baseline,
     make_bench,
     make_timing,
     read_points,
@@ -29,7 +30,7 @@ from factorizer.inspection.ablation import (
 )
 from factorizer.inspection.ablation_figure import pareto
 from factorizer.inspection.settings import Setting, applied, matrix_sizes, nmf_layers, paper_settings
-from factorizer.inspection.tuning import Tuner
+from factorizer.inspection.tuning import Tuner, keep_order
 from factorizer.nn.blocks import WrappedNMF
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
@@ -40,7 +41,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("data") / "strokes"
-    write_synthetic("isles22", folder, cases=4, size=24, seed=0)
+    write_synthetic("isles22", folder, cases=6, size=24, seed=0)
     return folder
 
 
@@ -143,14 +144,22 @@ def test_the_ablation_command(run: Path, data: Path, tmp_path: Path) -> None:
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     points = json.loads(result.stdout)
-    assert len(points) == 1 + 4 + 3 + 3 + 2 * 2
-    trained = points[0]
+    assert len(points) == 1 + 4 + 3 + 3 + 2 * 2 + 1
+    trained, baseline = points[0], points[-1]
+    assert baseline["study"] == "baseline (swin-factorizer)"
+    assert baseline["dice"] == trained["dice"]
+    (file,) = (tmp_path / "out").glob("baseline-*.csv")
+    assert read_points(file)[0].time_ratio == baseline["time_ratio"]
     same = next(p for p in points if p["study"] == "first layers kept" and p["value"] == 3)
     assert (same["dice"], same["hd95_mm"], same["gflops"]) == (trained["dice"], trained["hd95_mm"], trained["gflops"])
     assert (tmp_path / "out" / "ablation.png").stat().st_size > 20_000
     other = shutil.copytree(run, run.parent / "fold1")
     refused = CliRunner().invoke(app, [*command[:-1], str(other)])
     assert "holds out other cases than" in refused.stderr
+    ours, theirs = (make_bench(run, data, device="cpu") for _ in range(2))
+    theirs.predictor.preset = change_preset(theirs.predictor.preset, ["data.patch_size=[16,16,24]"])
+    with pytest.raises(ValueError, match=r"has the patch_size \(16, 16, 24\), not \(16, 16, 16\)"):
+        check_baseline(ours, theirs)
 
 
 class Pretend(Bench):
@@ -191,8 +200,20 @@ def test_what_tuning_chose_is_timed_afresh() -> None:
     tuner = Tuner(Pretend(costs=[0.0, 0.0], savings=[0.2, 0.1]))
     chosen = tuner.combine(tuner.singles(), 0.005)
     assert tuner.confirm(chosen) == chosen
-    tuner.bench.savings = [-0.05, 0.0]  # it was luck
-    assert tuner.confirm(chosen) is None
+    tuner.bench.savings = [-0.05, 0.0]
+    assert tuner.confirm(chosen) == chosen  # once for all
+    tuner.confirmed.clear()
+    assert tuner.confirm(chosen) is None  # it was luck
+
+
+def test_fast_is_never_slower_than_balanced() -> None:
+    tuner = Tuner(Pretend(costs=[0.0, 0.0], savings=[0.2, 0.1]))
+    quick, slow = (trial for _, _, trial in tuner.singles())
+    assert keep_order({"balanced": slow, "fast": quick}) == {"balanced": slow, "fast": quick}
+    assert keep_order({"balanced": quick, "fast": slow}) == {"balanced": quick, "fast": quick}
+    assert keep_order({"balanced": quick, "fast": None}) == {"balanced": quick, "fast": quick}
+    assert keep_order({"balanced": None, "fast": slow}) == {"fast": slow}
+    assert keep_order({"balanced": None, "fast": None}) == {}
 
 
 def test_tuning_does_not_trust_a_mean_that_one_case_decides() -> None:
@@ -220,6 +241,10 @@ def test_the_tune_command_and_predict(run: Path, data: Path, tmp_path: Path, mon
     """With times that do not depend on what else the machine does."""
     saved = {True: 0.9, False: 0.99}
     command = ["tune", "--run", str(run), "--data", str(data), "--max-loss", "50%", "--device", "cpu", "--json"]
+    assert "2 held-out cases say too little" in CliRunner().invoke(app, [*command, "--cases", "2"]).stderr
+    unfinished = shutil.copytree(run, tmp_path / "run" / "fold0")
+    (unfinished / "scores.csv").unlink()
+    assert "is not trained to its end" in CliRunner().invoke(app, [*command, "--run", str(unfinished)]).stderr
     monkeypatch.setattr(Bench, "time", lambda self, layers, rounds=5: Timing(100.0, 1.0, 0.9, 1.1))
     assert json.loads(CliRunner().invoke(app, command).stdout)["speeds"] == []
     assert (run / "speeds.png").exists()

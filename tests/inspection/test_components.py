@@ -19,6 +19,8 @@ from factorizer.cli import app
 from factorizer.commands.explain import find_references, load_models
 from factorizer.config import change_preset, load_preset
 from factorizer.data.images import Volume, VoxelGrid
+from factorizer.data.inputs import read_inputs
+from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import prepare_volume
 from factorizer.data.synthetic import write_synthetic
 from factorizer.evaluation.metrics import dice
@@ -27,6 +29,7 @@ from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Alignment, align, best_per_region, summarize
 from factorizer.inspection.components import Viewer, choose_layers, factorize, layers_of
 from factorizer.inspection.explain import view_layers
+from factorizer.inspection.report import Explainer
 from factorizer.nn.blocks import ResidualNMF
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
@@ -43,7 +46,7 @@ def test_factors_give_the_layer_back(name: str, rank: int, solver: str) -> None:
     x = torch.randn(1, 8, 16, 16, 16)
     wrapped = layer.wrapped_nmf
     with torch.no_grad():
-        f, pictures = factorize(layer, x)
+        f, _, pictures = factorize(layer, x)
         assert pictures.shape == (1, rank * 8 // wrapped.matricize.head_dim, 16, 16, 16)
         torch.testing.assert_close(torch.linalg.vector_norm(f, dim=-2), torch.ones_like(f[..., 0, :]))
         matricize = wrapped.matricize.fitted(x.shape[2:])
@@ -153,12 +156,15 @@ def test_the_command_line(tmp_path: Path) -> None:
     image = nibabel.load(data / "imagesTr" / "BRATS_001.nii.gz")
     assert volume.shape == (24, 24, 24, 1)  # one head of eight channels
     np.testing.assert_array_equal(volume.affine, image.affine)
-    with (tmp_path / "out" / "BRATS_001" / "swin-factorizer-layer1-factors.csv").open() as lines:
-        values = [float(row["value"]) for row in csv.DictReader(lines)]
-    assert len(values) == 8
+    with (tmp_path / "out" / "BRATS_001" / "swin-factorizer-layer3-factors.csv").open() as lines:
+        rows = list(csv.DictReader(lines))
+    assert {row["picture"] for row in rows} == {"1"}
+    assert sum(float(row["value"]) ** 2 for row in rows) == pytest.approx(1, abs=1e-4)
+    assert len(rows) == 8
     assert (tmp_path / "out" / "BRATS_004.png").stat().st_size > 10_000
-    found, _ = find_references(None, [data / "imagesTr" / "BRATS_001.nii.gz"], preset.data)
-    assert len(found) == 4
+    first = data / "imagesTr" / "BRATS_001.nii.gz"
+    found, _ = find_references(None, [first], read_inputs([first], preset.data.channels)[0], preset.data)
+    assert set(found) == {"BRATS_001"}
     assert set(load_models(["zoo:hippocampus"], "cpu")) == {"swin-factorizer"}
     table = (tmp_path / "out" / "agreement-u-net.csv").read_text().splitlines()
     assert table[0].startswith("layer,picture,region,cases,dice,dice_low,dice_high,chance,auc")
@@ -166,6 +172,47 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert "two runs are named swin-factorizer" in twice.stderr
     again = CliRunner().invoke(app, command)
     assert "is not an empty folder" in again.stderr
+    Image.fromarray(np.zeros((8, 8, 4), np.uint8)).save(tmp_path / "flat.png")
+    flat = ["explain", "--run", str(tmp_path / "nnunet"), "-i", str(tmp_path / "flat.png"), "-o", str(tmp_path / "x")]
+    assert "it is 2D, and the model is for 3D images" in CliRunner().invoke(app, flat).stderr.replace("\n", "")
+
+
+def test_files_deep_in_a_data_set_have_its_reference(tmp_path: Path) -> None:
+    """Their names are not the case's."""
+    write_synthetic("isles22", tmp_path / "data", cases=2, size=24, seed=0)
+    data = load_preset("isles22").data
+    files = [next((tmp_path / "data").rglob(f"*0002*_{channel}.nii.gz")) for channel in ("dwi", "adc")]
+    cases, _ = read_inputs(files, data.channels)
+    for given in (None, tmp_path / "data"):
+        found, _ = find_references(given, files, cases, data)
+        assert [case.name for case in found.values()] == ["sub-strokecase0002"]
+        assert list(found) == [cases[0].name] != ["sub-strokecase0002"]
+    write_synthetic("isles22", tmp_path / "others", cases=1, size=24, seed=1)
+    with pytest.raises(ValueError, match="has a reference in"):
+        find_references(tmp_path / "others", files, cases, data)
+
+
+def test_a_case_that_fails_is_in_no_table_and_the_others_go_on(tmp_path: Path, monkeypatch) -> None:
+    write_synthetic("brats", tmp_path / "data", cases=2, size=24, seed=0)
+    cohort = read_cohort(tmp_path / "data")
+    settings = ["model.widths=[8,16]", "data.patch_size=[16,16,16]", "model.window=4"]
+    preset = change_preset(load_preset("brats"), settings)
+    models = {}
+    for name in ("swin-factorizer", "nnunet"):
+        own = change_preset(preset, [f"model.name={name}"])
+        models[name] = Predictor(own, [make_network(own)])
+    references = {case.name: case for case in cohort.cases}
+    explainer = Explainer(
+        models, "last", tmp_path / "out", references=references, label_values=cohort.label_values, write_volumes=True
+    )
+    need = 5 * 4 * 8 * 24**3  # of the U-Net's eight channels; a Factorizer's head of eight has one picture
+    monkeypatch.setattr("factorizer.inspection.report.available_bytes", lambda: need - 1)
+    (problem,) = explainer.explain(cohort.cases[0])
+    assert "8 pictures of a layer take" in problem.message
+    assert explainer.rows == {"swin-factorizer": [], "nnunet": []}
+    monkeypatch.setattr("factorizer.inspection.report.available_bytes", lambda: need)
+    assert not explainer.explain(cohort.cases[1])
+    assert {row.case for rows in explainer.rows.values() for row in rows} == {cohort.cases[1].name}
 
 
 def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_pictures(tmp_path: Path) -> None:

@@ -92,6 +92,26 @@ def test_greedy_terms_come_below_the_matrix() -> None:
     assert shares[-1] < 0.1
 
 
+@pytest.mark.parametrize("num_iters", [1, 2, 5])
+def test_greedy_terms_never_add_to_the_rest_and_stop_where_little_is_left(num_iters: int) -> None:
+    """Also with few iterations, where terms are above the matrix."""
+    x = matrices(3, (16, 8, 64))
+
+    def rest(f: torch.Tensor, g: torch.Tensor) -> torch.Tensor:
+        return (x - f @ g.mT).norm(dim=(-2, -1)) / x.norm(dim=(-2, -1))
+
+    f, g = NMF(8, num_iters, "greedy", tolerance=0.0).factorize(x)
+    left = [rest(f[..., :r], g[..., :r]) for r in range(1, 9)]
+    assert left[0].max() < 0.95
+    assert all((after <= before + 1e-12).all() for before, after in pairwise(left))
+    tolerance = float(left[1].mean())  # which some matrices reach with two terms
+    _, some = NMF(8, num_iters, "greedy", tolerance=tolerance).factorize(x)
+    reached = left[1] <= tolerance
+    assert 0 < reached.sum() < len(x)
+    assert not some[reached, :, 2:].any()
+    assert torch.equal(some[~reached, :, :3], g[~reached, :, :3])
+
+
 def test_greedy_chooses_the_rank_of_each_matrix() -> None:
     generator = torch.Generator().manual_seed(0)
     blocks = torch.zeros(2, 6, 20, dtype=torch.float64)

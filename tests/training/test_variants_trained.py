@@ -47,12 +47,18 @@ def test_the_command_trains_and_compares(tmp_path: Path) -> None:
     command += ["--device", "cpu", "--workers", "0", *(part for s in settings for part in ("--set", s))]
     result = CliRunner().invoke(app, [*command, "--table", "position"])
     assert result.exit_code == 0, result.output
-    with (tmp_path / "out" / "position" / "tests.csv").open() as lines:
-        pairs = {(row["model"], row["other"]) for row in csv.DictReader(lines)}
-    assert pairs == {(f"{k}, with position", f"{k}, without position") for k in ("global", "local", "swin")}
+    for kind in ("global", "local", "swin"):
+        with (tmp_path / "out" / "position" / kind / "tests.csv").open() as lines:
+            pairs = {(row["model"], row["other"]) for row in csv.DictReader(lines)}
+        assert pairs == {(f"{kind}, with position", f"{kind}, without position")}
+    assert (tmp_path / "out" / "position" / "table.tex").read_text().count("position &") == 6
     again = CliRunner().invoke(app, [*command, "--table", "position"])
     assert again.exit_code == 0
     assert again.stderr.count("is finished") == 6
+    taken = CliRunner().invoke(app, [*command, "--set", "model.name=local-factorizer"])
+    assert "--set model.name has no effect: the table subblocks sets it itself" in taken.stderr.replace("\n", "")
+    same = CliRunner().invoke(app, [*command, "--set", "model.mlp_ratio=0"])
+    assert "'swin, NMF and MLP' is the same as 'swin, NMF only'" in same.stderr.replace("\n", "")
     assert (
         "choose both, or one of subblocks, position, solvers"
         in CliRunner().invoke(app, [*command, "--table", "x"]).stderr

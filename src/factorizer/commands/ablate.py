@@ -28,6 +28,8 @@ app = typer.Typer(no_args_is_help=True, help="Change a model and see what it cos
 Run = Annotated[Path, typer.Option("--run", metavar="RUN[/foldK]", help="A run of a Factorizer.")]
 DataFolder = Annotated[Path, typer.Option("--data", help="The data set it was trained on.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
+FEWEST_CASES = 3  # to tune on
+
 Cases = Annotated[int | None, typer.Option("--cases", min=1, help="Only so many of the held-out cases.")]
 
 
@@ -49,10 +51,10 @@ def inference(
 ) -> None:
     """Turn the layers of a trained model down, as in the paper's Fig. 8: layers kept or removed, iterations, rank."""
     with user_errors():
-        from dataclasses import asdict, replace
+        from dataclasses import asdict
 
         from factorizer.files import write_atomically
-        from factorizer.inspection.ablation import make_bench, run_ablation
+        from factorizer.inspection.ablation import check_baseline, fingerprint, make_bench, run_ablation
         from factorizer.inspection.ablation_figure import draw_ablation
         from factorizer.inspection.settings import Setting, matrix_sizes, nmf_layers, paper_settings
 
@@ -63,16 +65,16 @@ def inference(
         trained = Setting("as trained", 0, ({},) * len(layers))
         settings = paper_settings(len(layers), preset.model.head_dim, limits, iterations=iterations)
         other = make_bench(baseline, data, device=device, limit=cases) if baseline is not None else None
-        if other is not None and other.names != bench.names:
-            raise ValueError(f"{baseline} holds out other cases than {run}; give a run of the same split and fold")
+        if other is not None:
+            check_baseline(bench, other)
         points = run_ablation(bench, [trained, *settings], output / "points.csv", track)
         references = {"as trained": next(point for point in points if point.study == "as trained")}
         if other is not None:
             name = f"baseline ({other.predictor.preset.model.name})"
-            points_there = run_ablation(other, [Setting("as trained", 0, ())], output / "baseline.csv", track)
-            ratio = points_there[0].milliseconds / references["as trained"].milliseconds
-            references[name] = replace(points_there[0], time_ratio=ratio)
+            file = output / f"baseline-{fingerprint(other.network)}.csv"
+            (references[name],) = run_ablation(other, [Setting(name, 0, ())], file, track, beside=bench)
         write_atomically(output / "ablation.png", draw_ablation(points, references))
+        points = [*points, *(point for point in references.values() if point not in points)]
         say_written(output / "points.csv")
         say_written(output / "ablation.png")
     if json:
@@ -99,12 +101,16 @@ def training(
     ways to factorize."""
     with user_errors():
         settings = settle(preset, None, changes)
-        from factorizer.training.ablation import PAPER, TABLES, ablate_training
+        from factorizer.training.ablation import PAPER, TABLES, ablate_training, fields_of
         from factorizer.training.trainer import Machine
 
         tables = PAPER if table == "both" else [table]
         if tables[0] not in TABLES:
             raise ValueError(f"--table got {table!r}; choose both, or one of {', '.join(TABLES)}")
+        for name in tables:
+            taken = sorted(fields_of(name) & {change.split("=")[0].strip() for change in changes or []})
+            if taken:
+                raise ValueError(f"--set {taken[0]} has no effect: the table {name} sets it itself; leave it out")
         files = ablate_training(
             settings,
             tables=tables,
@@ -153,13 +159,19 @@ def tune(
         from factorizer.inference.load import find_models
         from factorizer.inspection.ablation import make_bench
         from factorizer.inspection.ablation_figure import draw_front
-        from factorizer.inspection.tuning import Tuner, options_of, write_speeds
+        from factorizer.inspection.tuning import Tuner, keep_order, options_of, write_speeds
 
         bound = parse_loss(max_loss)
         (folder,) = find_models(run)
         if (folder / "speeds.json").exists():
             raise ValueError(f"{folder / 'speeds.json'} is there already; remove it to tune again")
+        if not (folder / "scores.csv").exists():
+            raise ValueError(f"{folder} is not trained to its end; finish it with `factorizer train --resume` first")
         bench = make_bench(run, data, device=device, limit=cases)
+        if len(bench.names) < FEWEST_CASES:
+            raise ValueError(
+                f"{len(bench.names)} held-out cases say too little about a loss of Dice; give at least {FEWEST_CASES}"
+            )
         with progress_bar() as progress:
             task = progress.add_task("scoring as trained", total=None)
             tuner = Tuner(bench, lambda: progress.advance(task))
@@ -169,7 +181,7 @@ def tune(
             progress.update(task, description="combining", total=None)
             limits = {"balanced": bound / 2, "fast": bound}
             found = {name: tuner.confirm(tuner.combine(singles, limit)) for name, limit in limits.items()}
-        speeds = {name: trial for name, trial in found.items() if trial is not None}
+        speeds = keep_order(found)
         points = [(t.time_ratio, t.dice, t.name) for t in tuner.trials]
         trained = mean_of(tuner.reference.values())
         chosen = {"best": (1.0, trained)} | {name: (t.time_ratio, t.dice) for name, t in speeds.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,7 +70,7 @@ def explain(
         cases, problems = read_inputs(inputs, data.channels)
         for problem in problems:
             print_problem(problem)
-        references, values = find_references(reference, inputs, data)
+        references, values = find_references(reference, inputs, cases, data)
         explainer = Explainer(models, layer, output, references=references, label_values=values, write_volumes=volumes)
         for case in track(cases, "explaining"):
             for problem in explainer.explain(case):
@@ -105,23 +106,42 @@ def load_models(runs: list[str], device: str) -> dict[str, Predictor]:
     return models
 
 
-def find_references(given: Path | None, inputs: list[Path], data: Data) -> tuple[dict[str, Case], dict[int, int]]:
+def find_references(
+    given: Path | None, inputs: list[Path], cases: Sequence[Case], data: Data
+) -> tuple[dict[str, Case], dict[int, int]]:
     """The labels given, or those of the data set that the input is; none where it is no data set."""
     from factorizer.data.cases import DataError
     from factorizer.data.layouts import read_cohort
     from factorizer.evaluation.evaluate import list_references
 
     if given is not None:
-        return list_references(given, data)
+        references, values = list_references(given, data)
+        return named_as(cases, references, given), values
     first = inputs[0].absolute()
-    for place in (first, first.parent, first.parent.parent):  # a data set, a case of it, a file in imagesTr
+    for place in (first, *first.parents[:5]):  # a data set, a case of it, a file in imagesTr or deep in BIDS
         try:
-            cases = read_cohort(place).cases
+            known = read_cohort(place).cases
         except DataError:  # else a folder of images would be taken for its own labels
             continue
-        if any(case.label is not None for case in cases):
-            return list_references(place, data)
+        if any(case.label is not None for case in known):
+            references, values = list_references(place, data)
+            return named_as(cases, references, None), values
     return {}, {}
+
+
+def named_as(cases: Sequence[Case], references: Mapping[str, Case], given: Path | None) -> dict[str, Case]:
+    """The reference of each case: the one of its name, or the one whose image it is. Those given must fit one."""
+    owners = {source.file.resolve(): r for r in references.values() for source in r.channels.values()}
+    found = {}
+    for case in cases:
+        files = [source.file.resolve() for source in case.channels.values()]
+        reference = references.get(case.name) or next((owners[file] for file in files if file in owners), None)
+        if reference is not None:
+            found[case.name] = reference
+    if given is not None and cases and not found:
+        names = ", ".join(sorted(references)[:3])
+        raise ValueError(f"no case ({cases[0].name}, ...) has a reference in {given} ({names}, ...); name them alike")
+    return found
 
 
 def print_best(name: str, table: list[Agreement]) -> None:

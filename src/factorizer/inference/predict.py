@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from factorizer.config import Preset
 from factorizer.data.cases import Case, DataError, Problem
 from factorizer.data.images import is_picture
 from factorizer.data.outputs import first_file, prediction_file, probabilities_file, write_labels, write_probabilities
@@ -46,15 +49,30 @@ def predict_cases(
         if is_done(out, case, save_probabilities):
             yield Prediction(case.name, file, skipped=True)
             continue
-        try:
-            predict_case(predictor, case, out, save_probabilities=save_probabilities, rules=rules or {}, watch=watch)
-        except DataError as error:
-            yield Prediction(case.name, problems=error.problems)
-        except (MemoryError, RuntimeError, ValueError) as error:
-            remedy = "look at this image; the others go on"
-            yield Prediction(case.name, problems=(Problem(case.name, "", f"it failed: {error}", remedy),))
+        options: dict[str, Any] = {"save_probabilities": save_probabilities, "rules": rules or {}, "watch": watch}
+        problems = attempt(case, partial(predict_case, predictor, case, out, **options))
+        if problems:
+            yield Prediction(case.name, problems=problems)
         else:
             yield Prediction(case.name, file, time.monotonic() - started)
+
+
+def attempt(case: Case, work: Callable[[], object]) -> Sequence[Problem]:
+    """Do something with a case; what prevented it, if something did."""
+    try:
+        work()
+    except DataError as error:
+        return error.problems
+    except (MemoryError, RuntimeError, ValueError) as error:
+        return (Problem(case.name, "", f"it failed: {error}", "look at this image; the others go on"),)
+    return ()
+
+
+def check_dimensions(preset: Preset, case: Case) -> None:
+    flat = is_picture(first_file(case))
+    if flat != (len(preset.data.patch_size) == 2):
+        message = f"it is {'2D' if flat else '3D'}, and the model is for {'3D' if flat else '2D'} images"
+        raise DataError(Problem(case.name, str(first_file(case)), message, "choose another model"))
 
 
 def is_done(out: Path, case: Case, save_probabilities: bool) -> bool:
@@ -86,10 +104,7 @@ def predict_case(
     watch: Watch,
 ) -> None:
     preset = predictor.preset
-    flat = is_picture(first_file(case))
-    if flat != (len(preset.data.patch_size) == 2):
-        message = f"it is {'2D' if flat else '3D'}, and the model is for {'3D' if flat else '2D'} images"
-        raise DataError(Problem(case.name, str(first_file(case)), message, "choose another model"))
+    check_dimensions(preset, case)
     check_memory(preset, case, batch_size=predictor.sliding.batch_size, keep_probabilities=save_probabilities)
     prepared = predictor.prepare(case, preset.data.channels)
     advance = watch(case, predictor.windows(prepared))

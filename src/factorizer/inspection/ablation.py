@@ -98,20 +98,21 @@ class Bench:
                 for row in score_case(self.predictor, self.cohort.case(name), self.settings)
             ]
 
-    def time(self, layers: Sequence[LayerSetting], rounds: int = ROUNDS) -> Timing:
-        """One window under a setting and as trained, round by round, in turn first."""
+    def time(self, layers: Sequence[LayerSetting], rounds: int = ROUNDS, beside: Bench | None = None) -> Timing:
+        """One window under a setting, and as trained, or by the network of another bench as trained, in turn first."""
         preset = self.predictor.preset
         patch = torch.randn(1, preset.in_channels, *preset.data.patch_size, device=self.predictor.device)
-        settings: tuple[Sequence[LayerSetting], ...] = (layers, [{} for _ in layers])
+        other = self.network if beside is None else beside.network
+        sides: list[tuple[nn.Module, Sequence[LayerSetting]]] = [(self.network, layers), (other, ())]
         seconds: tuple[list[float], list[float]] = ([], [])
         for index in range(rounds):
             for which in (0, 1) if index % 2 else (1, 0):
-                seconds[which].append(time_forward(self.network, settings[which], patch))
+                seconds[which].append(time_forward(*sides[which], patch))
         return make_timing(*seconds)
 
-    def measure(self, setting: Setting) -> Point:
+    def measure(self, setting: Setting, beside: Bench | None = None) -> Point:
         rows = self.scores(setting.layers)
-        timing = self.time(setting.layers)
+        timing = self.time(setting.layers, beside=beside)
         means = {m: fmean(row.value for row in rows if row.metric == m) for m in ("dice", "hd95_mm")}
         preset = self.predictor.preset
         with applied(self.network, setting.layers):
@@ -138,23 +139,44 @@ def time_forward(network: nn.Module, layers: Sequence[LayerSetting], patch: torc
         return time.perf_counter() - start
 
 
-def run_ablation(bench: Bench, settings: Sequence[Setting], file: Path, track: Track) -> list[Point]:
-    """Measure every setting, each written down when it is done: a second call goes on with what is missing."""
+def run_ablation(
+    bench: Bench, settings: Sequence[Setting], file: Path, track: Track, *, beside: Bench | None = None
+) -> list[Point]:
+    """Measure every setting, each written down when it is done: a second call goes on with what is missing.
+
+    Times are over those of the network as trained, or of the one `beside` it.
+    """
     check_origin(bench, file.with_suffix(".json"))
     points = read_points(file)
     done = {(point.study, point.value) for point in points}
     for setting in track([s for s in settings if (s.study, s.value) not in done], "settings"):
-        points.append(bench.measure(setting))
+        points.append(bench.measure(setting, beside))
         write_points(file, points)
     return points
 
 
+def check_baseline(bench: Bench, other: Bench) -> None:
+    """Dice, time and FLOPs of a window mean the same for both."""
+    ours, theirs = bench.predictor.preset.data, other.predictor.preset.data
+    for what in ("patch_size", "labels", "regions"):
+        values = getattr(ours, what), getattr(theirs, what)
+        if values[0] != values[1]:
+            raise ValueError(f"the baseline has the {what} {values[1]}, not {values[0]}; give a run of the same preset")
+    if other.names != bench.names:
+        raise ValueError("the baseline holds out other cases than the run; give a run of the same split and fold")
+
+
+def fingerprint(network: nn.Module) -> str:
+    """Of its weights."""
+    weights = hashlib.blake2b(digest_size=8)
+    for value in network.state_dict().values():
+        weights.update(value.cpu().numpy().tobytes())
+    return weights.hexdigest()
+
+
 def check_origin(bench: Bench, file: Path) -> None:
     """Points of another model, device or of other cases are not mixed with these."""
-    weights = hashlib.blake2b(digest_size=8)
-    for value in bench.network.state_dict().values():
-        weights.update(value.cpu().numpy().tobytes())
-    now = {"weights": weights.hexdigest(), "cases": bench.names, "device": bench.predictor.device.type}
+    now = {"weights": fingerprint(bench.network), "cases": bench.names, "device": bench.predictor.device.type}
     if not file.exists():
         write_atomically(file, json.dumps(now, indent=1) + "\n")
         return

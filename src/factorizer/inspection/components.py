@@ -53,14 +53,15 @@ def choose_layers(layers: Sequence[Layer], wanted: str) -> list[Layer]:
         ) from None
 
 
-def factorize(layer: ResidualNMF, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Its input (B, C, *spatial) -> F (B, heads, windows, E, R) and the pictures of G (B, heads R, *spatial)."""
+def factorize(layer: ResidualNMF, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Its input (B, C, *spatial) -> F (B, heads, windows, E, R), G (B, heads, windows, N, R) and the pictures of G
+    (B, heads R, *spatial)."""
     wrapped, size = layer.wrapped_nmf, x.shape[2:]
     matricize = wrapped.matricize.fitted(size)
     projected = wrapped.in_proj(layer.norm(x.movedim(1, -1))).movedim(-1, 1)
     projected = projected if wrapped.nmf.takes_any_sign else projected.relu()
     f, g = wrapped.nmf.factorize(matricize.matricize(projected).float())
-    return f, matricize.dematricize(g.mT, size)
+    return f, g, matricize.dematricize(g.mT, size)
 
 
 class Viewer:
@@ -92,11 +93,11 @@ class Viewer:
 
     def picture(self, number: int, part: nn.Module, x: Tensor, output: Tensor) -> Tensor:
         if isinstance(part, ResidualNMF):
-            f, pictures = factorize(part, x)
-            self.factors[number].append(f.mean((0, 2)).cpu())
+            f, g, pictures = factorize(part, x)
+            self.factors[number].append((f * g.square().sum(-2, keepdim=True)).sum((0, 2)).cpu())
             return pictures
         return output
 
     def mean_factors(self, number: int) -> Tensor:
-        """F of a layer, the mean over all windows: (heads, E, R)."""
-        return torch.stack(self.factors[number]).mean(0)
+        """F of a layer over all windows, each with the weight |g|^2 of its term: (heads, E, R) with unit columns."""
+        return F.normalize(torch.stack(self.factors[number]).sum(0), dim=-2)

@@ -6,6 +6,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from factorizer.data.outputs import encode_nifti, first_file
 from factorizer.data.regions import labels_to_regions
 from factorizer.files import write_atomically
 from factorizer.inference.memory import GIB, available_bytes
+from factorizer.inference.predict import attempt, check_dimensions
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Agreement, Alignment, summarize
 from factorizer.inspection.components import Layer, choose_layers, layers_of
@@ -45,30 +47,40 @@ class Explainer:
 
     def explain(self, case: Case) -> Sequence[Problem]:
         """Write all about a case; what prevents it, if something does."""
+        return attempt(case, partial(self.look, case))
+
+    def look(self, case: Case) -> None:
         data = self.data
-        try:
-            volume = read_image(case, data.channels)
-            reference = self.references.get(case.name)
-            label = read_label(reference, self.label_values, volume.grid) if reference is not None else None
-        except DataError as error:
-            return error.problems
+        check_dimensions(next(iter(self.models.values())).preset, case)
+        volume = read_image(case, data.channels)
+        reference = self.references.get(case.name)
+        label = read_label(reference, self.label_values, volume.grid) if reference is not None else None
         masks = labels_to_regions(label, data.labels, data.regions) if label is not None else None
-        drawn = []
+        for model in self.models.values():
+            self.check_memory(model, case, volume.array[0].size)
+        drawn: list[Row] = []
+        found: dict[str, list[Alignment]] = {name: [] for name in self.models}
         for name, model in self.models.items():
             prepared = model.prepare(case, data.channels)
-            problem = memory_problem(model, case, volume.array[0].size, self.layer)
-            if problem is not None:
-                return [problem]
             for view in view_layers(model, prepared, choose_layers(layers_of(model.networks[0]), self.layer)):
-                rows: list[Alignment] = []
-                if masks is not None:
-                    rows = align_view(case, view, volume.array, masks, list(data.regions))
-                    self.rows[name] += rows
+                rows = align_view(case, view, volume.array, masks, list(data.regions)) if masks is not None else []
+                found[name] += rows
                 drawn.append(pick_pictures(f"{name}\nlayer {view.layer}", view, rows))
                 self.write_view(case, name, view, volume.grid)
         figure = draw_components(volume.array, data.channels, label, data.labels, drawn)
         write_atomically(self.out / f"{case.name}.png", figure)
-        return ()
+        for name, rows in found.items():  # all models have the case, or none
+            self.rows[name] += rows
+
+    def check_memory(self, model: Predictor, case: Case, voxels: int) -> None:
+        """Whether the pictures of the widest layer fit, held twice, and with their files five times."""
+        widths = [layer_width(chosen) for chosen in choose_layers(layers_of(model.networks[0]), self.layer)]
+        copies = 5 if self.write_volumes else 2
+        wanted, free = copies * 4 * max(widths) * voxels, available_bytes()
+        if wanted > free:
+            message = f"{max(widths)} pictures of a layer take {wanted / GIB:.1f} GiB, {free / GIB:.1f} GiB are free"
+            remedy = "choose other layers with --layer, write no volumes with --no-volumes, or give a smaller image"
+            raise DataError(Problem(case.name, "", message, remedy))
 
     def write_view(self, case: Case, name: str, view: View, grid: Any) -> None:
         place = self.out / case.name / f"{name}-layer{view.layer}"
@@ -81,11 +93,12 @@ class Explainer:
                 np.savez_compressed(buffer, pictures=turned)
                 write_atomically(place.with_name(place.name + ".npz"), buffer.getvalue())
         if view.factors is not None:
+            terms = view.factors.shape[-1]
             lines = [
-                (head + 1, term + 1, channel + 1, f"{value:.6g}")
+                (head * terms + term + 1, head + 1, term + 1, channel + 1, f"{value:.6g}")
                 for (head, channel, term), value in np.ndenumerate(view.factors)
             ]
-            text = table_text(("head", "term", "channel", "value"), lines)
+            text = table_text(("picture", "head", "term", "channel", "value"), lines)
             write_atomically(place.with_name(place.name + "-factors.csv"), text)
 
     def write_tables(self) -> list[Path]:
@@ -98,17 +111,6 @@ class Explainer:
                     lines = [astuple(row) for row in table]
                     write_atomically(files[-1], table_text([field.name for field in fields(of)], lines))
         return files
-
-
-def memory_problem(model: Predictor, case: Case, voxels: int, layer: str) -> Problem | None:
-    """Whether the pictures of the widest layer, held twice, do not fit."""
-    network = model.networks[0]
-    widths = [layer_width(chosen) for chosen in choose_layers(layers_of(network), layer)]
-    wanted, free = 2 * 4 * max(widths) * voxels, available_bytes()
-    if wanted <= free:
-        return None
-    message = f"the {max(widths)} pictures of a layer take {wanted / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
-    return Problem(case.name, "", message, "choose other layers with --layer, or a smaller image")
 
 
 def layer_width(layer: Layer) -> int:

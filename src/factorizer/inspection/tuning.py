@@ -64,6 +64,7 @@ class Tuner:
         self.trained: Layers = ({},) * len(self.modules)
         self.reference = case_dice(bench.scores(self.trained))
         self.tried: dict[str, Trial | None] = {}
+        self.confirmed: dict[str, Trial | None] = {}
 
     @property
     def trials(self) -> list[Trial]:
@@ -113,8 +114,22 @@ class Tuner:
         """What was chosen for its time is timed afresh, as the time it was chosen by is too good; None if it fails."""
         if trial is None:
             return None
-        timing = self.bench.time(trial.layers, 2 * ROUNDS)
-        return replace(trial, time_ratio=timing.ratio) if timing.high < 1 else None
+        if trial.name not in self.confirmed:
+            timing = self.bench.time(trial.layers, 2 * ROUNDS)
+            self.confirmed[trial.name] = replace(trial, time_ratio=timing.ratio) if timing.high < 1 else None
+        return self.confirmed[trial.name]
+
+
+def keep_order(found: dict[str, Trial | None]) -> dict[str, Trial]:
+    """The speeds that there are; each at least as fast as the one before, which may lose less."""
+    speeds: dict[str, Trial] = {}
+    last = None
+    for name, trial in found.items():
+        if trial is not None and (last is None or trial.time_ratio <= last.time_ratio):
+            last = trial
+        if last is not None:
+            speeds[name] = last
+    return speeds
 
 
 def with_layer(layers: Layers, index: int, setting: LayerSetting) -> Layers:

@@ -65,17 +65,20 @@ def convex_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float
 def greedy_nmf(x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float) -> tuple[Tensor, Tensor]:
     """One term after the other, pressed below what is left of X, until little is left: the rank is chosen per matrix.
 
-    Where a term is above all the same, nothing is left. A matrix takes a further term while |rest| > `tolerance` |X|;
-    the terms that it does not take are zero. After N. Gillis, F. Glineur, "Using underapproximations for sparse
-    nonnegative matrix factorization", Pattern Recognition 43 (2010).
+    What is above all the same stays in the rest, as negative entries; a term is shortened where that leaves less, so
+    none adds to the rest. A matrix takes a further term while |rest| > `tolerance` |X|; the terms that it does not take
+    are zero. After N. Gillis, F. Glineur, "Using underapproximations for sparse nonnegative matrix factorization",
+    Pattern Recognition 43 (2010).
     """
     rest, norm2 = x, x.square().sum((-2, -1), keepdim=True)
     terms = []
     for r in range(f.shape[-1]):
         wanted = rest.square().sum((-2, -1), keepdim=True) > tolerance**2 * norm2
-        u, v = (torch.where(wanted, t, 0.0) for t in underapproximate(rest, g[..., r, None], num_iters))
+        u, v = underapproximate(rest.relu(), g[..., r, None], num_iters)
+        best = (v * (rest.mT @ u)).sum(-2, keepdim=True) / (v.square().sum(-2, keepdim=True) + SMALL)
+        u, v = torch.where(wanted, u, 0.0), torch.where(wanted, v * best.clamp(0, 1), 0.0)
         terms.append((u, v))
-        rest = (rest - u @ v.mT).relu()
+        rest = rest - u @ v.mT
     us, vs = zip(*terms, strict=True)
     return torch.cat(us, -1), torch.cat(vs, -1)
 

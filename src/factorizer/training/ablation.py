@@ -14,7 +14,7 @@ from factorizer.config import Preset, change_preset
 from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.evaluation.scores import read_scores
 from factorizer.files import write_atomically
-from factorizer.reports.tables import comparison_files, tests_csv
+from factorizer.reports.tables import comparison_files, latex_table, table_csv
 from factorizer.training.folder import RunError
 from factorizer.training.run import train_fold
 
@@ -37,8 +37,8 @@ def system(kind: str) -> str:
 
 SUBBLOCKS = [
     Variant("MLP only", [system("swin"), "model.mixer=none"]),
-    *(Variant(f"{kind}, NMF only", [system(kind), "model.mlp_ratio=0.0"]) for kind in KINDS),
-    Variant(FULL, [system("swin")]),
+    *(Variant(f"{kind}, NMF only", [system(kind), "model.mixer=nmf", "model.mlp_ratio=0.0"]) for kind in KINDS),
+    Variant(FULL, [system("swin"), "model.mixer=nmf"]),
 ]
 POSITIONS = [
     Variant(f"{kind}, {'with' if with_position else 'without'} position", [system(kind), change])
@@ -77,6 +77,7 @@ def ablate_training(
     """Train every variant, or go on with it, then write each table; a variant in both tables is trained once."""
     if options["machine"].processes() != (1, 1):
         raise RunError("ablations are trained by one process; start several with different --out instead")
+    check_variants(preset, tables)
     names = folder_names(preset)
     runs: dict[str, Path] = {}  # by configuration
     written: list[Path] = []
@@ -97,6 +98,21 @@ def ablate_training(
     return written
 
 
+def check_variants(preset: Preset, tables: Sequence[str]) -> None:
+    """The preset must leave the variants of a table different."""
+    for table in tables:
+        seen: dict[str, str] = {}
+        for variant in TABLES[table]:
+            same = seen.setdefault(change_preset(preset, variant.changes).model_dump_json(), variant.name)
+            if same != variant.name:
+                raise RunError(f"with this preset {variant.name!r} is the same as {same!r}; change its model section")
+
+
+def fields_of(table: str) -> set[str]:
+    """What every variant of a table sets, so that nothing else can."""
+    return set.intersection(*({change.split("=")[0] for change in variant.changes} for variant in TABLES[table]))
+
+
 def folder_names(preset: Preset) -> dict[str, str]:
     """The folder of each configuration: the name of the first variant, of all tables, that has it."""
     names: dict[str, str] = {}
@@ -107,14 +123,16 @@ def folder_names(preset: Preset) -> dict[str, str]:
 
 
 def write_table(folder: Path, entries: Sequence[Entry], *, pairs: bool) -> list[Path]:
-    """The table with its tests: against the last variant, or of each pair of variants by itself."""
+    """The table with its tests: against the last variant, or each pair of variants by itself in a folder of its own."""
     comparison = compare_entries(entries, reference=entries[-1].name)
-    files = comparison_files(comparison)
+    files: dict[str, str | bytes]
     if pairs:
-        two = [compare_entries(entries[i : i + 2], reference=entries[i + 1].name) for i in range(0, len(entries), 2)]
-        head = tests_csv(two[0]).splitlines()[0]
-        lines = [line for one in two for line in tests_csv(one).splitlines()[1:]]
-        files["tests.csv"] = "\n".join([head, *lines]) + "\n"
+        files = {"table.csv": table_csv(comparison), "table.tex": latex_table(comparison)}
+        for first, second in zip(entries[::2], entries[1::2], strict=True):
+            two = comparison_files(compare_entries([first, second], reference=second.name))
+            files |= {f"{second.name.split(',')[0]}/{name}": content for name, content in two.items()}
+    else:
+        files = comparison_files(comparison)
     for name, content in files.items():
         write_atomically(folder / name, content)
     return [folder / name for name in files]
