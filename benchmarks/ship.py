@@ -8,8 +8,12 @@ The scores are those of the half-precision weights, computed again here; beside 
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
+from tempfile import mkdtemp
 from typing import Annotated
 
 import typer
@@ -46,7 +50,8 @@ ABOUT = {
         data="Task 4 of the Medical Segmentation Decathlon (A. L. Simpson et al., arXiv:1902.09063, 2019; M. "
         "Antonelli et al., Nature Communications 13:4128, 2022): crops of about 35 x 50 x 36 mm around one "
         "hippocampus, from adults with and without a psychotic disorder, scanned at Vanderbilt University "
-        "Medical Center.",
+        "Medical Center; 200 of its 260 labelled crops. Both sides of a scan are in the same fold, and count as two "
+        "cases.",
         licence="The data are CC BY-SA 4.0. These weights were derived from them and are shared under CC BY-SA 4.0 "
         "with attribution to the authors above: https://creativecommons.org/licenses/by-sa/4.0/",
         input="One T1-weighted crop around a hippocampus, with voxels of about 1 mm. Intensities may have any scale.",
@@ -56,12 +61,12 @@ ABOUT = {
     "isles22-stroke": About(
         title="Ischaemic stroke lesions on DWI and ADC",
         data="The ISLES 2022 training set (M. R. Hernandez Petzsche et al., Scientific Data 9:762, 2022): acute "
-        "and sub-acute ischaemic stroke from three centres, with lesion masks by experts.",
+        "and sub-acute ischaemic stroke, with lesion masks by experts; 120 of its 250 public cases, in folds that "
+        "the method's authors published.",
         licence="The data are CC BY 4.0. These weights were derived from them, carry attribution to the authors "
         "above, and are shared under CC BY 4.0.",
         input="DWI (b = 1000) and ADC on one grid, with voxels of any size (they are resampled to 2 mm).",
-        limits="Small lesions are missed more often than large ones. Haemorrhage, tumours, and scanners other than "
-        "those of the data set were not tested.",
+        limits="Haemorrhage, tumours, and scanners other than those of the data set were not tested.",
     ),
 }
 
@@ -71,7 +76,7 @@ def main(
     name: Annotated[str, typer.Argument(help=", ".join(ABOUT))],
     data: Annotated[Path, typer.Option(help="The data set that it was trained on.")],
 ) -> None:
-    about, folder = ABOUT[name], ZOO / name
+    about, folder = ABOUT[name], Path(mkdtemp()) / name  # the zoo is as it was until everything is there
     write_model(run, read_weights(run), folder)
     predictor, cohort = load(folder, device="cpu"), read_cohort(data)
     before = read_scores(run / "scores.csv")
@@ -83,6 +88,10 @@ def main(
     count = sum(p.numel() for p in predictor.networks[0].parameters())
     card = write_card(about, name, predictor.preset, run, folder, change, count)
     write_atomically(folder / "card.md", card)
+    notice = f"weights.safetensors: {about.title} (zoo:{name})\n\n{about.data}\n\n{about.licence}\n"
+    write_atomically(folder / "LICENSE.txt", notice)
+    shutil.rmtree(ZOO / name, ignore_errors=True)
+    shutil.move(folder, ZOO / name)
     console.print(card)
 
 
@@ -124,17 +133,34 @@ config.yaml beside this card.
 
 Means over cases with bootstrap intervals; an empty prediction of an empty reference has Dice 1, a missed or invented
 region Dice 0. HD95 is the mean of the cases where it is defined. Half precision changed no case's Dice by more than
-{change:.4f}.
+{change:.4f}. {" ".join(describe_sizes(folder / "scores.csv"))}
 
 ## Intended use and limits
 
-Research on segmentation methods, teaching, a starting point for training (`factorizer train --init zoo:{name}`).
+Research on segmentation methods, teaching, a starting point for training (`factorizer train --init zoo:{name}`; what
+comes of that may be derived from these weights in the sense of their licence).
 {about.limits} The scores above are from data of the same source as the training data; expect less elsewhere.
 
 ## Licence
 
 {about.licence}
 """
+
+
+def describe_sizes(scores: Path) -> Iterator[str]:
+    """How much better large regions are found than small ones."""
+    rows = read_scores(scores)
+    value = {(row.region, row.metric, row.case): row.value for row in rows}
+    for region in dict.fromkeys(row.region for row in rows):
+        cases = {row.case for row in rows if row.region == region}
+        sizes = {case: value[region, "reference_volume_ml", case] for case in cases}
+        there = sorted((case for case in cases if sizes[case] > 0), key=lambda case: sizes[case])
+        halves = there[: len(there) // 2], there[len(there) // 2 :]
+        small, large = (fmean(value[region, "dice", case] for case in half) for half in halves)
+        yield (
+            f"Where there is less than {sizes[halves[1][0]]:.2g} ml of {region}, which is half of the cases that have "
+            f"any, its mean Dice is {small:.3f}, and {large:.3f} in the other half."
+        )
 
 
 if __name__ == "__main__":

@@ -187,7 +187,10 @@ def write_page(
         page.picture(boxes, "box plots of Dice"),
         page.heading("What the first and the last layer see"),
         page.picture(components, "spatial components of two NMF layers"),
-        page.note("Over each picture the region it agrees with best, and the Dice of its best threshold."),
+        page.note(
+            "The last of the four cases, which is the best. Over each picture the region it agrees with best, and the "
+            "Dice of its best threshold."
+        ),
         page.heading("Training"),
         page.picture(curve, "learning curve"),
         page.heading("The same by hand"),

@@ -78,6 +78,7 @@ def test_what_ships_is_complete_and_small() -> None:
         model = zoo.describe_model(name)
         assert "not for clinical use" in model.card.lower()
         assert "CC BY" in model.card
+        assert "CC BY" in (zoo.zoo_folder(name) / "LICENSE.txt").read_text()
         for dice in model.dice:
             assert f"{dice.mean:.3f} [{dice.low:.3f}, {dice.high:.3f}]" in model.card
     package = Path(zoo.__file__).parents[1]

@@ -52,7 +52,7 @@ class ZooModel:
 
 def zoo_names() -> list[str]:
     folder = resources.files("factorizer") / "zoo"
-    return sorted(f.name for f in folder.iterdir() if (f / "config.yaml").is_file()) if folder.is_dir() else []
+    return sorted(f.name for f in folder.iterdir() if (f / "card.md").is_file()) if folder.is_dir() else []
 
 
 def zoo_folder(name: str) -> Path:

@@ -59,6 +59,7 @@ def draw_components(
 
 
 def grey(picture: Array) -> Array:
-    """From 0 to 1, the brightest hundredth cut off."""
+    """From 0, or from the least where a channel is negative, to 1; the brightest hundredth is cut off."""
+    picture = np.where(picture == 0, 0, picture - min(0.0, float(picture.min())))  # nothing outside stays nothing
     high = np.percentile(picture[picture > 0], 99) if (picture > 0).any() else 1.0
     return np.clip(picture / max(high, 1e-12), 0, 1)
