@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import multiprocessing
 import os
 import pickle
 import resource
@@ -24,6 +25,7 @@ from factorizer.training.checkpoints import newest_readable
 from factorizer.training.folder import RunError
 from factorizer.training.run import train_fold
 from factorizer.training.schedule import rate_factor
+from factorizer.training.trainer import Machine
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -139,6 +141,24 @@ def test_a_polite_kill_saves_and_says_how_to_go_on(strokes: Path, whole: Path, t
     assert outcome.step == 4  # the step at hand is finished
     assert any("run the same command with --resume" in text for text in said)
     assert_same(whole, run(strokes, tmp_path / "run", resume=True).folder)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_all_processes_is_no_less_polite(strokes: Path, tmp_path: Path, number: int) -> None:
+    """As a cluster or a terminal sends it."""
+
+    def signal_all() -> None:
+        workers = multiprocessing.active_children()
+        assert workers
+        for process in workers:
+            os.kill(process.pid, number)
+        os.kill(os.getpid(), number)
+
+    two = Machine(device="cpu", workers=2)
+    outcome = run(strokes, tmp_path / "run", callbacks=[At(3, signal_all)], machine=two)
+    assert not outcome.finished
+    assert outcome.step == 4
+    assert not multiprocessing.active_children()
 
 
 def test_a_checkpoint_cut_short_is_passed_over(strokes: Path, whole: Path, tmp_path: Path) -> None:

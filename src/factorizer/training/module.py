@@ -6,6 +6,7 @@ random numbers of the network (dropout) are seeded by the step. A run that is re
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -204,7 +205,16 @@ class PatchStream(LightningDataModule):
             rank=self.trainer.global_rank,
             world_size=self.trainer.world_size,
         )
-        return DataLoader(self.patches, batch_sampler=batches, num_workers=self.workers)
+        return DataLoader(
+            self.patches, batch_sampler=batches, num_workers=self.workers, worker_init_fn=leave_signals_to_parent
+        )
 
     def val_dataloader(self) -> DataLoader[dict[str, Any]]:
         return DataLoader(self.held_out, batch_size=None, shuffle=False)
+
+
+def leave_signals_to_parent(worker: int) -> None:
+    """Ctrl-C and a cluster's signal reach every process of a job; the parent still wants the patches of its last step.
+    A worker ends when the parent does."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
