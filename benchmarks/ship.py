@@ -61,7 +61,7 @@ ABOUT = {
     "isles22-stroke": About(
         title="Ischaemic stroke lesions on DWI and ADC",
         data="The ISLES 2022 training set (M. R. Hernandez Petzsche et al., Scientific Data 9:762, 2022): acute "
-        "and sub-acute ischaemic stroke, with lesion masks by experts; 120 of its 250 public cases, in folds that "
+        "and sub-acute ischaemic stroke from several centres and vendors, with lesion masks by experts; 120 of its 250 public cases, in folds that "
         "the method's authors published.",
         licence="The data are CC BY 4.0. These weights were derived from them, carry attribution to the authors "
         "above, and are shared under CC BY 4.0.",
