@@ -61,8 +61,8 @@ ABOUT = {
     "isles22-stroke": About(
         title="Ischaemic stroke lesions on DWI and ADC",
         data="The ISLES 2022 training set (M. R. Hernandez Petzsche et al., Scientific Data 9:762, 2022): acute "
-        "and sub-acute ischaemic stroke from several centres and vendors, with lesion masks by experts; 120 of its 250 public cases, in folds that "
-        "the method's authors published.",
+        "and sub-acute ischaemic stroke from several centres and vendors, with lesion masks by experts; 120 of its "
+        "250 public cases, in folds that the method's authors published.",
         licence="The data are CC BY 4.0. These weights were derived from them, carry attribution to the authors "
         "above, and are shared under CC BY 4.0.",
         input="DWI (b = 1000) and ADC on one grid, with voxels of any size (they are resampled to 2 mm).",
