@@ -94,10 +94,8 @@ def cohort_of(data: Path) -> tuple[Cohort, Settings, dict[int, list[str]]]:
 def measure(context: typer.Context) -> None:
     """Parameters, FLOPs, and the time of a training step. The systems take turns; the lower quartile counts, as what
     disturbs a step can only add to it."""
-    if any((OUTPUT / "runs").glob("*/curve.csv")):
-        raise SystemExit(
-            f"{OUTPUT / 'runs'} was read by the step times of {OUTPUT / 'cost.csv'}; remove both, or neither"
-        )
+    if any(OUTPUT.glob("search/*.csv")) or any(OUTPUT.glob("runs/*/curve.csv")):
+        raise SystemExit(f"{OUTPUT} has results by the step times that there are; remove them before measuring again")
     names, turns, steps_per_turn = list(SYSTEMS), 5, 4
     everything = list(cohort_of(context.obj)[2])
     trainings = {name: Training(name, context.obj, everything, 1e-5, 0, turns * steps_per_turn) for name in names}

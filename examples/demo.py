@@ -104,7 +104,9 @@ def main(folder: Path) -> None:
         write_volumes=True,
     )
     best = cohort.case(chosen[-1])
-    explainer.explain(best)
+    problems = explainer.explain(best)
+    if problems:
+        raise RuntimeError(str(problems[0]))
     explainer.write_tables()
     components = (folder / "components" / f"{best.name}.png").read_bytes()
     write_atomically(folder / "segmentations.png", pictures)

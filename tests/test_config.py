@@ -125,6 +125,7 @@ def test_the_papers_setup() -> None:
             "data: {patch_size: [8, 8], augmentation: {flip: {axes: [2]}}}",
             r"flip\.axes is \[2\]; patches have the axes 0",
         ),
+        ("data: {augmentation: {flip: {axes: [0, 0]}}}", r"flip\.axes is \[0, 0\]; name each axis once"),
         ("training: {batch_size: 0}", r"training\.batch_size: .*greater than 0"),
         ("training: {learning_rate: fast}", r"training\.learning_rate: .*number.*got 'fast'"),
         ("model: {name: swin-factoriser}", "did you mean 'swin-factorizer'"),

@@ -66,7 +66,7 @@ class Affine(Section):
 class Flip(Section):
     probability: Probability = options(0.5, "how often, for each axis by itself")
     axes: tuple[Annotated[int, Field(ge=0, le=2)], ...] | None = options(
-        None, "which axes: 0 from left to right, 1 from back to front, 2 from feet to head; null is all"
+        None, "which axes: in 3D 0 is left-right, 1 back-front, 2 feet-head, in 2D 0 up-down, 1 left-right; null is all"
     )
 
 
@@ -137,6 +137,8 @@ class Data(Section):
         axes, dims = self.augmentation.flip.axes or (), len(self.patch_size)
         if any(axis >= dims for axis in axes):
             raise ValueError(f"augmentation.flip.axes is {list(axes)}; patches have the axes 0 to {dims - 1}")
+        if len(set(axes)) < len(axes):
+            raise ValueError(f"augmentation.flip.axes is {list(axes)}; name each axis once")
         return self
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -104,10 +105,14 @@ def test_a_run_keeps_its_folds_whatever_is_right_today(tmp_path: Path) -> None:
     write_folds(file, {0: ["case000", "gone"], 1: ["case001"]}, origin="before")
     cases = make_cases(3, per_patient=2)
     assert read_own_folds(file, cases) == {0: ["case000"], 1: ["case001"]}
+    with pytest.raises(DataError, match=r"none of the 1 cases is in it \(case000, gone, case001, ...\)"):
+        read_own_folds(file, [Case("other", {})])
     with pytest.raises(DataError, match="no fold for 1 cases"):
         read_folds(file, cases)
     with pytest.raises(DataError, match="patient patient0 is in the folds 0 and 1"):
         read_folds(file, cases[:2])
+    guessed = [replace(case, patient_is_sure=False) for case in cases[:2]]
+    assert read_folds(file, guessed) == {0: ["case000"], 1: ["case001"]}  # whoever gives a split may know better
 
 
 def test_too_few_patients_are_named() -> None:

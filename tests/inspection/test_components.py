@@ -188,7 +188,7 @@ def test_files_deep_in_a_data_set_have_its_reference(tmp_path: Path) -> None:
         assert [case.name for case in found.values()] == ["sub-strokecase0002"]
         assert list(found) == [cases[0].name] != ["sub-strokecase0002"]
     write_synthetic("isles22", tmp_path / "others", cases=1, size=24, seed=1)
-    with pytest.raises(ValueError, match="has a reference in"):
+    with pytest.raises(ValueError, match="has a label in"):
         find_references(tmp_path / "others", files, cases, data)
 
 

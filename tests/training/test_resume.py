@@ -18,12 +18,13 @@ import pytest
 import torch
 from runs import CPU, PRESET, At, Rates, Samples, Validated, assert_same, crash, run, weights
 
-from factorizer.config import change_preset
+from factorizer.config import change_preset, load_preset, to_yaml
+from factorizer.data.cases import DataError
 from factorizer.data.synthetic import write_synthetic
 from factorizer.training import module as training_module
 from factorizer.training.checkpoints import newest_readable
-from factorizer.training.folder import RunError
-from factorizer.training.run import train_fold
+from factorizer.training.folder import RunError, check_folder
+from factorizer.training.run import cross_validate, train_fold
 from factorizer.training.schedule import rate_factor
 from factorizer.training.trainer import Machine
 
@@ -150,9 +151,8 @@ def test_a_signal_to_all_processes_is_no_less_polite(strokes: Path, tmp_path: Pa
     def signal_all() -> None:
         workers = multiprocessing.active_children()
         assert workers
-        for process in workers:
-            os.kill(process.pid, number)
-        os.kill(os.getpid(), number)
+        every = [str(process.pid) for process in workers] + [str(os.getpid())]
+        subprocess.run(["kill", f"-{int(number)}", *every], check=True)  # by another process than the parent
 
     two = Machine(device="cpu", workers=2)
     outcome = run(strokes, tmp_path / "run", callbacks=[At(3, signal_all)], machine=two)
@@ -207,6 +207,57 @@ def test_a_run_of_an_earlier_version_goes_on(strokes: Path, whole: Path, tmp_pat
         file.write_text("\n".join(lines) + "\n")
     assert run(strokes, tmp_path / "run", resume=True).finished
     train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=CPU)
+
+
+def test_regions_in_another_order_are_another_configuration(tmp_path: Path) -> None:
+    """Their order is that of the network's outputs."""
+    brats = load_preset("brats")
+    backwards = brats.model_copy(deep=True)
+    regions = backwards.data.regions
+    for name in list(regions)[:-1]:
+        regions[name] = regions.pop(name)
+    assert list(regions) != list(brats.data.regions)
+    (tmp_path / "fold0").mkdir()
+    (tmp_path / "fold0" / "config.yaml").write_text(to_yaml(brats))
+    check_folder(tmp_path / "fold0", brats, resume=True)
+    with pytest.raises(RunError, match="another configuration"):
+        check_folder(tmp_path / "fold0", backwards, resume=True)
+
+
+def test_cases_that_came_later_are_left_out_and_others_refused(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    shutil.copytree(whole.parent, tmp_path / "run")
+    (tmp_path / "run" / "fold1" / "scores.csv").unlink()
+    data = shutil.copytree(strokes, tmp_path / "data")
+    write_synthetic("isles22", tmp_path / "more", cases=7, size=24, seed=5)
+    for part in ("rawdata", "derivatives"):
+        shutil.copytree(tmp_path / "more" / part / "sub-strokecase0007", data / part / "sub-strokecase0007")
+    said: list[str] = []
+    assert run(data, tmp_path / "run", resume=True, say=said.append).finished
+    assert any("1 cases of" in text and "are in no fold of this run" in text for text in said)
+    write_synthetic("brats", tmp_path / "tumours", cases=2, size=24, seed=0)
+    with pytest.raises(DataError, match="none of the 2 cases is in it"):
+        cross_validate(PRESET, data=tmp_path / "tumours", out=tmp_path / "run", machine=CPU)
+
+
+FAILING = """
+import sys
+sys.path.insert(0, sys.argv[3])
+import runs as t
+from factorizer.data.patches import PatchDataset
+from factorizer.training.trainer import Machine
+def fail(self, index):
+    raise RuntimeError("a bad patch")
+PatchDataset.__getitem__ = fail
+t.run(t.Path(sys.argv[1]), t.Path(sys.argv[2]), machine=Machine(device="cpu", workers=2))
+"""
+
+
+def test_an_error_in_a_worker_ends_the_training(strokes: Path, tmp_path: Path) -> None:
+    """Workers that do not heed signals must still end with their parent."""
+    command = [sys.executable, "-c", FAILING, str(strokes), str(tmp_path / "run"), str(Path(__file__).parent)]
+    ended = subprocess.run(command, capture_output=True, timeout=240)
+    assert ended.returncode == 1
+    assert b"a bad patch" in ended.stderr
 
 
 def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path: Path) -> None:

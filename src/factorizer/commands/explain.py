@@ -109,39 +109,35 @@ def load_models(runs: list[str], device: str) -> dict[str, Predictor]:
 def find_references(
     given: Path | None, inputs: list[Path], cases: Sequence[Case], data: Data
 ) -> tuple[dict[str, Case], dict[int, int]]:
-    """The labels given, or those of the data set that the input is; none where it is no data set."""
+    """The labels given, or those of the data set that the input is or lies in; none where it is no data set's."""
     from factorizer.data.cases import DataError
     from factorizer.data.layouts import read_cohort
     from factorizer.evaluation.evaluate import list_references
 
     if given is not None:
         references, values = list_references(given, data)
-        return named_as(cases, references, given), values
+        found = match_files(cases, references) | {c.name: references[c.name] for c in cases if c.name in references}
+        if cases and not found:
+            names = ", ".join(sorted(references)[:3])
+            raise ValueError(f"no case ({cases[0].name}, ...) has a label in {given} ({names}, ...); name them alike")
+        return found, values
     first = inputs[0].absolute()
     for place in (first, *first.parents[:5]):  # a data set, a case of it, a file in imagesTr or deep in BIDS
         try:
-            known = read_cohort(place).cases
-        except DataError:  # else a folder of images would be taken for its own labels
-            continue
-        if any(case.label is not None for case in known):
+            read_cohort(place)  # else a folder of images would be taken for its own labels
             references, values = list_references(place, data)
-            return named_as(cases, references, None), values
+        except DataError:
+            continue
+        if found := match_files(cases, references):
+            return found, values
     return {}, {}
 
 
-def named_as(cases: Sequence[Case], references: Mapping[str, Case], given: Path | None) -> dict[str, Case]:
-    """The reference of each case: the one of its name, or the one whose image it is. Those given must fit one."""
+def match_files(cases: Sequence[Case], references: Mapping[str, Case]) -> dict[str, Case]:
+    """The reference of each case that shares an image with it, however they are named."""
     owners = {source.file.resolve(): r for r in references.values() for source in r.channels.values()}
-    found = {}
-    for case in cases:
-        files = [source.file.resolve() for source in case.channels.values()]
-        reference = references.get(case.name) or next((owners[file] for file in files if file in owners), None)
-        if reference is not None:
-            found[case.name] = reference
-    if given is not None and cases and not found:
-        names = ", ".join(sorted(references)[:3])
-        raise ValueError(f"no case ({cases[0].name}, ...) has a reference in {given} ({names}, ...); name them alike")
-    return found
+    files = {case.name: [source.file.resolve() for source in case.channels.values()] for case in cases}
+    return {name: owners[file] for name, own in files.items() for file in own if file in owners}
 
 
 def print_best(name: str, table: list[Agreement]) -> None:

@@ -52,6 +52,7 @@ class Case:
     channels: Mapping[str, Source]
     label: Path | None = None
     patient: str = ""  # whose cases stay together in a fold; the case itself unless given
+    patient_is_sure: bool = True  # else a given split may separate them
 
     @property
     def owner(self) -> str:

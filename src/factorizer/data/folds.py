@@ -59,7 +59,11 @@ def read_folds(file: Path, cases: Sequence[Case]) -> Folds:
 def read_own_folds(file: Path, cases: Sequence[Case]) -> Folds:
     """The folds that a run wrote down, of the cases that there are: it was trained on them, whatever is right today."""
     given = read_fold_of(file)
-    return gather(given, [case for case in cases if case.name in given])
+    known = [case for case in cases if case.name in given]
+    if not known:
+        message = f"none of the {len(cases)} cases is in it ({', '.join(list(given)[:3])}, ...)"
+        raise DataError(Problem("", str(file), message, "give the data that the run was begun with"))
+    return gather(given, known)
 
 
 def read_fold_of(file: Path) -> dict[str, int]:
@@ -122,7 +126,7 @@ def split_fold(folds: Folds, fold: int) -> tuple[list[str], list[str]]:
 
 
 def check_patients(folds: Mapping[int, Sequence[str]], cases: Sequence[Case], file: str) -> None:
-    owner = {case.name: case.owner for case in cases}
+    owner = {case.name: case.owner if case.patient_is_sure else case.name for case in cases}
     place: dict[str, int] = {}
     for fold, names in folds.items():
         for name in names:

@@ -158,7 +158,7 @@ def run_ablation(
 def check_baseline(bench: Bench, other: Bench) -> None:
     """Dice, time and FLOPs of a window mean the same for both."""
     ours, theirs = bench.predictor.preset.data, other.predictor.preset.data
-    for what in ("patch_size", "labels", "regions"):
+    for what in ("channels", "patch_size", "labels", "regions"):
         values = getattr(ours, what), getattr(theirs, what)
         if values[0] != values[1]:
             raise ValueError(f"the baseline has the {what} {values[1]}, not {values[0]}; give a run of the same preset")

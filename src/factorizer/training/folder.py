@@ -64,9 +64,10 @@ def check_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
 
 
 def is_preset_of(file: Path, preset: Preset) -> bool:
-    """Whether a run's configuration says the same, in whatever words; a field that came later has its default."""
+    """Whether a run's configuration says the same, regions in the same order too; a field that came later has its
+    default, and comments do not count."""
     try:
-        return load_preset(file) == preset
+        return to_yaml(load_preset(file)) == to_yaml(preset)
     except PresetError:
         return False
 
@@ -126,7 +127,7 @@ def settle_folds(file: Path, cohort: Cohort, preset: Preset, split: Path | None)
     """The folds of this run and where they are from: those written before, those given, or new ones."""
     if file.exists():
         folds = read_own_folds(file, cohort.cases)
-        if split is not None and read_folds(split, cohort.cases) != folds:
+        if split is not None and read_own_folds(split, cohort.cases) != folds:
             raise RunError(f"{file} has other folds than {split}; give another --out, or leave out --split")
         return folds, json.loads(file.read_text())["origin"]
     if split is not None:

@@ -6,7 +6,9 @@ random numbers of the network (dropout) are seeded by the step. A run that is re
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
@@ -214,7 +216,15 @@ class PatchStream(LightningDataModule):
 
 
 def leave_signals_to_parent(worker: int) -> None:
-    """Ctrl-C and a cluster's signal reach every process of a job; the parent still wants the patches of its last step.
-    A worker ends when the parent does."""
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, signal.SIG_IGN)
+    """Ctrl-C and a cluster's signal reach every process of a job; a worker that died of one would end the parent's last
+    step with an error. So it ends only when the parent itself says so (where one can see who does, as on Linux)."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(signal, "sigwaitinfo"):
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+        threading.Thread(target=end_with_parent, daemon=True).start()
+
+
+def end_with_parent() -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != os.getppid():
+        pass
+    os._exit(0)

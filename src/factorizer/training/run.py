@@ -106,6 +106,9 @@ def train_fold(
         return Outcome(folder, preset.training.max_steps, finished=True)
     cohort = read_cohort(data)
     folds, origin = settle_folds(out / "folds.json", cohort, preset, split)
+    others = len(cohort.cases) - sum(map(len, folds.values()))
+    if others:
+        say(f"{others} cases of {data} are in no fold of this run, and are left out")
     training, held_out = split_fold(folds, fold)
     settings = settings_for(cohort, preset.data)
     start, step = newest_readable(folder / "checkpoints", say) if resume else (None, 0)
