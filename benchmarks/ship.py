@@ -98,6 +98,7 @@ def main(
 def write_card(about: About, name: str, preset: Preset, run: Path, folder: Path, change: float, count: int) -> str:
     record = json.loads((run / "run.json").read_text())
     hours = sum(part.get("seconds", {}).get("training", 0) for part in record) / 3600
+    parts = "" if all("seconds" in part for part in record) else " and parts that were interrupted"
     means = mean_scores(read_scores(folder / "scores.csv"))
     rows = [
         f"| {d.region} | {d.cases} | {d.mean:.3f} [{d.low:.3f}, {d.high:.3f}] | {means[d.region].hd95_mm:.2f}"
@@ -122,8 +123,8 @@ def write_card(about: About, name: str, preset: Preset, run: Path, folder: Path,
 {about.data}
 
 {trained_on} cases to train on, {held_out} held out. {training.max_steps:,} steps of batch {training.batch_size} with
-AdamW at {training.learning_rate:g}, cosine schedule, seed {training.seed}; {hours:.1f} hours on a CPU. The preset is in
-config.yaml beside this card.
+AdamW at {training.learning_rate:g}, cosine schedule, seed {training.seed}; {hours:.1f} hours on a CPU{parts}. The
+preset is in config.yaml beside this card.
 
 ## Scores on the held-out fold
 

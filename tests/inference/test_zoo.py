@@ -69,7 +69,7 @@ def test_the_list_and_the_card(small: Path) -> None:
 
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
-SHIPPED = {"hippocampus": "Task04_Hippocampus"}
+SHIPPED = {"hippocampus": "Task04_Hippocampus", "isles22-stroke": "ISLES-2022"}
 
 
 def test_what_ships_is_complete_and_small() -> None:
