@@ -131,22 +131,18 @@ def read_msd(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
         if missing:
             problems += [missing_file(name, file, "dataset.json lists it") for file in missing]
             continue
-        count = len(channels)
-        sources = {channel: Source(image, index, count) for index, channel in enumerate(channels)}
-        cases.append(make_case(name, sources, label, description))
+        sources = {channel: Source(image, index, len(channels)) for index, channel in enumerate(channels)}
+        cases.append(numbered_case(name, sources, label, description))
     return make_cohort(folder, "msd", cases, channels, labels, problems)
 
 
-def make_case(name: str, channels: Mapping[str, Source], label: Path | None, description: Mapping[str, Any]) -> Case:
-    """With its patient where the numbers tell it.
-
-    In task 4 of the Decathlon hippocampus_(2k - 1) and hippocampus_(2k) are taken as the two sides of one scan: though
-    scales differ by orders of magnitude, the medians of all 55 such pairs that were seen are within 8 %.
-    """
-    numbered = re.fullmatch(r"hippocampus_(\d{3})", name)
-    if numbered is None or str(description.get("description", "")).startswith("Synthetic"):
+def numbered_case(name: str, channels: Mapping[str, Source], label: Path | None, about: Mapping[str, Any]) -> Case:
+    """Its number tells the patient of the Decathlon's hippocampi: 2k - 1 and 2k are taken as the two sides of a scan, as
+    the medians of all 55 such pairs that were seen are within 8 %, while scales differ by orders of magnitude."""
+    number = re.fullmatch(r"hippocampus_(\d{3})", name)
+    if number is None or str(about.get("description", "")).startswith("Synthetic"):
         return Case(name, channels, label)
-    return Case(name, channels, label, f"hippocampus scan {(int(numbered[1]) + 1) // 2}", patient_is_sure=False)
+    return Case(name, channels, label, f"hippocampus scan {(int(number[1]) + 1) // 2}", patient_is_sure=False)
 
 
 def read_nnunet(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
@@ -184,7 +180,7 @@ def read_nnunet(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
             continue
         label = folder / "labelsTr" / f"{name}{ending}"
         sources = {channel: Source(numbered[index]) for index, channel in enumerate(channels)}
-        cases.append(make_case(name, sources, label if label.is_file() else None, description))
+        cases.append(numbered_case(name, sources, label if label.is_file() else None, description))
         if not label.is_file():
             problems.append(missing_file(name, label, "its label"))
     values |= {0: 0, **{value: value for value in labels.values()}}
