@@ -137,7 +137,7 @@ def read_msd(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
 
 
 def numbered_case(name: str, channels: Mapping[str, Source], label: Path | None, about: Mapping[str, Any]) -> Case:
-    """Its number tells the patient of the Decathlon's hippocampi: 2k - 1 and 2k are taken as the two sides of a scan, as
+    """Its number tells the patient of the Decathlon's hippocampi: 2k - 1 and 2k are taken as two sides of a scan, as
     the medians of all 55 such pairs that were seen are within 8 %, while scales differ by orders of magnitude."""
     number = re.fullmatch(r"hippocampus_(\d{3})", name)
     if number is None or str(about.get("description", "")).startswith("Synthetic"):
