@@ -98,7 +98,7 @@ def main() -> None:
         dataset, _ = make_patches(read_cohort(root / "strokes"), root / "cache", 60, progress)
         for workers in (1, 2):
             lines.append(f"| {workers} worker{'s' * (workers > 1)} | {samples_per_second(dataset, workers):.1f} |")
-        lines.append(f"| the training step of `swin-factorizer` takes | {1 / step_seconds():.2f} |")
+        lines.append(f"| used by training the preset's `swin-factorizer` | {1 / step_seconds():.2f} |")
         if args.real:
             lines += [
                 "",

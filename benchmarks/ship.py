@@ -159,7 +159,7 @@ def describe_sizes(scores: Path) -> Iterator[str]:
         halves = there[: len(there) // 2], there[len(there) // 2 :]
         small, large = (fmean(value[region, "dice", case] for case in half) for half in halves)
         yield (
-            f"Where there is less than {sizes[halves[1][0]]:.2g} ml of {region}, which is half of the cases that have "
+            f"Where there is less than {sizes[halves[1][0]]:.3g} ml of {region}, which is half of the cases that have "
             f"any, its mean Dice is {small:.3f}, and {large:.3f} in the other half."
         )
 

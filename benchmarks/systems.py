@@ -15,10 +15,11 @@ is finished lies in docs/results/systems, weights in runs/systems/weights (300 M
 from __future__ import annotations
 
 import csv
+import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -92,34 +93,40 @@ def cohort_of(data: Path) -> tuple[Cohort, Settings, dict[int, list[str]]]:
 
 @app.command()
 def measure(context: typer.Context) -> None:
-    """Parameters, FLOPs, and the time of a training step. The systems take turns; the lower quartile counts, as what
-    disturbs a step can only add to it."""
-    if any(OUTPUT.glob("search/*.csv")) or any(OUTPUT.glob("runs/*/curve.csv")):
-        raise SystemExit(f"{OUTPUT} has results by the step times that there are; remove them before measuring again")
-    names, turns, steps_per_turn = list(SYSTEMS), 5, 4
+    """Parameters, FLOPs, and the time of a training step. The systems take turns, and a turn's times are compared with
+    each other, as the machine is faster in some turns than in others."""
+    if any(OUTPUT.glob("runs/*/curve.csv")):
+        raise SystemExit(f"{OUTPUT}/runs was read by the step times that there are; remove it before measuring again")
+    names, turns, steps_per_turn = list(SYSTEMS), 9, 4
     everything = list(cohort_of(context.obj)[2])
     trainings = {name: Training(name, context.obj, everything, 1e-5, 0, turns * steps_per_turn) for name in names}
-    times: dict[str, list[float]] = {name: [] for name in names}
+    times: dict[str, list[float]] = {name: [] for name in names}  # one for each turn
     for turn in range(turns):
         for name in names:
             trainings[name].step()  # which finds its memory again
-            for _ in range(steps_per_turn - 1):
-                started = time.perf_counter()
-                trainings[name].step()
-                times[name].append(time.perf_counter() - started)
+            times[name].append(statistics.median(timed(trainings[name].step) for _ in range(steps_per_turn - 1)))
         console.print(f"turn {turn + 1} of {turns}")
-    rows = []
+    scales = [statistics.geometric_mean(turn) for turn in zip(*times.values(), strict=True)]
+    typical, rows = statistics.median(scales), []
     for name in names:
         (count,) = count_rows(preset_of(name), "", [name], lambda: None)
         assert count.params, count.note
         assert count.gflops
-        low, middle, high = statistics.quantiles(times[name])
+        low, step, high = statistics.quantiles(
+            typical * seconds / scale for seconds, scale in zip(times[name], scales, strict=True)
+        )
         row = {"system": name, "parameters_m": round(count.params / 1e6, 3), "gflops": round(count.gflops, 2)}
-        rows.append(row | {"step_s": round(low, 3), "median_s": round(middle, 3), "high_s": round(high, 3)})
+        rows.append(row | {"step_s": round(step, 3), "low_s": round(low, 3), "high_s": round(high, 3)})
     write_rows(OUTPUT / "cost.csv", rows)
     machine = f"{cpu_model()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     write_atomically(OUTPUT / "machine.txt", f"{machine}, {date.today()}\n")
     console.print(*rows, sep="\n")
+
+
+def timed(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
 
 
 class Training:
@@ -131,9 +138,12 @@ class Training:
         self.cohort, self.settings, folds = cohort_of(data)
         self.preset = change_preset(preset_of(name), [f"training.seed={seed}"])
         section, training = self.preset.data, self.preset.training
+        store = CaseStore(WORK / "cache", self.cohort.cases, self.settings)
+        names = [case for fold in training_folds for case in folds[fold]]
+        assert not store.prepare(names)
         patches = PatchDataset(
-            CaseStore(WORK / "cache", self.cohort.cases, self.settings),
-            [case for fold in training_folds for case in folds[fold]],
+            store,
+            names,
             length=max_steps * training.batch_size,
             patch_size=section.patch_size,
             labels=section.labels,
@@ -142,7 +152,7 @@ class Training:
             augmentation=section.augmentation,
         )
         self.batches = iter(DataLoader(patches, batch_size=training.batch_size))
-        torch.manual_seed(seed)
+        torch.manual_seed(seed)  # of dropout
         self.network, self.averaged = make_network(self.preset), make_network(self.preset)
         self.averaged.load_state_dict(self.network.state_dict())
         self.rate, self.steps = rate, 0
@@ -190,7 +200,8 @@ def search(context: typer.Context) -> None:
             with claim(file) as free:
                 if free:
                     training = Training(name, context.obj, others, rate, 0, steps)
-                    run_until(training, steps, f"{name}, rate {rate:g}")
+                    with suppress(FloatingPointError):  # its masks are empty, so that the rate is not chosen
+                        run_until(training, steps, f"{name}, rate {rate:g}")
                     write_scores(file, training.scores(tuned))
 
 
@@ -226,6 +237,8 @@ def train(context: typer.Context) -> None:
 def run_until(training: Training, step: int, label: str) -> None:
     while training.steps < step:
         loss = training.step()
+        if not math.isfinite(loss):
+            raise FloatingPointError(f"{label}: the loss is {loss} at step {training.steps}")
         if training.steps % 25 == 0:
             console.print(f"{label}: step {training.steps} of {step}, loss {loss:.3f}")
 
@@ -265,7 +278,7 @@ def report(context: typer.Context) -> None:
         entries = [
             Entry(
                 name,
-                mean_per_patient(read_scores(curves[0].with_name(f"scores-{kind}.csv")), owners),
+                scores_of(curves[0], kind, owners),
                 float(cost[name]["parameters_m"]),
                 float(cost[name]["gflops"]),
             )
@@ -286,17 +299,21 @@ def report(context: typer.Context) -> None:
         row, rate = cost[name], best_rate(name)
         edge = "*" if rate in (min(RATES), max(RATES)) else ""
         dices = [
-            " ".join(f"{mean_dice(read_scores(file.with_name(f'scores-{kind}.csv'))):.3f}" for file in files)
-            for kind in ("time", "steps")
+            " ".join(f"{mean_dice(scores_of(file, kind, owners)):.3f}" for file in files) for kind in ("time", "steps")
         ]
         steps = round(SECONDS / float(row["step_s"]))
         cells = [name, row["parameters_m"], row["gflops"], row["step_s"], f"{rate:g}{edge}", steps, *dices]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     notes = (
-        "Dice is the mean over regions and held-out crops, one number per seed. * The best of the three rates is at an "
-        "end of their range."
+        "Dice is the mean over regions and held-out scans (both sides of a scan are averaged first), one number per "
+        "seed. Tests, tables and box plots in time/ and steps/ are of the first seed, over scans: they know nothing of "
+        "how a result varies from training to training. * The best of the three rates is at an end of their range."
     )
     write_atomically(OUTPUT / "cost.md", "\n".join([*lines, "", notes]) + "\n")
+
+
+def scores_of(curve: Path, kind: str, owners: dict[str, str]) -> list[Score]:
+    return mean_per_patient(read_scores(curve.with_name(f"scores-{kind}.csv")), owners)
 
 
 def mean_per_patient(scores: Sequence[Score], owners: dict[str, str]) -> list[Score]:

@@ -162,7 +162,7 @@ def write_page(
     curve: bytes,
 ) -> None:
     rows = [
-        [name, *(f"{100 * own[region].dice:.1f}" for region in own), *(f"{own[region].hd95_mm:.1f}" for region in own)]
+        [name, *(f"{100 * m.dice:.1f}" for m in own.values()), *(f"{m.penalized_hd95_mm:.1f}" for m in own.values())]
         for name, own in means.items()
     ]
     columns = [

@@ -53,7 +53,7 @@ def main(folder: Path) -> None:
     for test in comparison.tests:
         difference = test.difference
         print(
-            f"{comparison.reference} against {test.other}: {test.metric} {difference.mean:+.3f}, p = {difference.p:.3f}"
+            f"{comparison.reference} against {test.other}: {test.metric} {difference.mean:+.2f}, p = {difference.p:.3f}"
         )
 
 

@@ -117,6 +117,9 @@ class Data(Section):
     normalization: Literal["zscore-nonzero", "zscore", "none"] = options(
         "zscore-nonzero", "per channel: zero mean and unit variance over its non-zero voxels, over all, or none"
     )
+    mask_suffix: str | None = options(
+        None, "how masks of 2D pictures are named after them, such as _1stHO; null tries the usual ones", min_length=1
+    )
     foreground_fraction: Probability = options(0.0, "share of patches centred on a region's voxel; 0 is uniform")
     augmentation: Augmentation = section(Augmentation, "random changes of training patches, in this order (App. A)")
 

@@ -21,7 +21,7 @@ from writing import (
 from factorizer.config import load_preset
 from factorizer.data.cases import DataError, select_channels, select_label_values
 from factorizer.data.check import check_cohort
-from factorizer.data.images import read_image, read_label
+from factorizer.data.images import read_image, read_label, read_picture
 from factorizer.data.layouts import read_cohort
 from factorizer.data.regions import labels_to_regions
 
@@ -222,6 +222,16 @@ def test_masks_of_any_kind(tmp_path: Path, mode: str) -> None:
     np.testing.assert_array_equal(label, wanted)
 
 
+def test_deep_masks_keep_their_classes(tmp_path: Path) -> None:
+    values = np.array([[0, 1], [2, 1]])
+    for name, array in {"a": values.astype(np.uint16), "b": 300 * values.astype(np.uint16)}.items():
+        Image.fromarray(array).save(tmp_path / f"{name}.png")
+    kept, _ = read_picture("a", tmp_path / "a.png", as_label=True)
+    np.testing.assert_array_equal(kept, values)
+    foreground, _ = read_picture("b", tmp_path / "b.png", as_label=True)
+    np.testing.assert_array_equal(foreground, values > 0)
+
+
 def test_a_second_observer_is_no_image(tmp_path: Path) -> None:
     write_pairs(tmp_path)
     for name in ("Image_01L", "Image_01R", "Image_02L"):
@@ -232,7 +242,7 @@ def test_a_second_observer_is_no_image(tmp_path: Path) -> None:
 
 
 def test_a_mask_suffix_that_fits_nothing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no image has a mask named NAME-x; correct --mask-suffix"):
+    with pytest.raises(DataError, match="no image has a mask named NAME-x; correct the suffix"):
         read_cohort(write_msd(tmp_path), mask_suffix="-x")
 
 

@@ -64,8 +64,15 @@ def test_scores_can_be_over_all_voxels(image) -> None:
     np.testing.assert_array_equal(scored == darkest, image == image.min((1, 2, 3), keepdims=True))
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1.0, 1e12])
+def test_intensities_may_have_any_unit(unit: float) -> None:
+    image = np.random.default_rng(0).uniform(1, 2, (1, 6, 6, 6)) * unit  # an ADC map in m^2/s, say
+    assert zscore(image, nonzero=True).std() == pytest.approx(1, rel=1e-5)
+
+
 def test_a_constant_channel_becomes_zero() -> None:
     assert not zscore(np.full((1, 4, 4, 4), 7.0), nonzero=True).any()
+    assert np.abs(zscore(np.full((1, 4, 4, 4), 0.1), nonzero=True)).max() < 1  # not blown up from rounding
 
 
 @pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (0.9, 0.9, 4.8)])

@@ -47,7 +47,8 @@ def test_tests_are_scipys() -> None:
     for test in comparison.tests:
         pair = [comparison.values[test.metric, test.region, name] for name in ("good", test.other)]
         assert test.difference.p == pytest.approx(wilcoxon(*pair).pvalue, rel=1e-12)
-        assert test.difference.mean == pytest.approx((pair[0] - pair[1]).mean())
+        factor = 100 if test.metric == "dice" else 1  # as in the table
+        assert test.difference.mean == pytest.approx(factor * (pair[0] - pair[1]).mean())
     dice = {t.other: t for t in comparison.tests if t.metric == "dice" and t.region == AVERAGE}
     assert stars(dice["bad"].corrected) == "****"
     assert stars(dice["equal"].corrected) == ""
@@ -117,8 +118,26 @@ def test_undefined_values_are_left_out_and_said(tmp_path: Path) -> None:
     assert np.isfinite(comparison.mean("hd95_mm", "ET", "a"))
     assert all(content for content in comparison_files(comparison).values())
     assert "a: HD95 is undefined in 1 (one mask empty) and is left out" in notes(comparison)
+    failing = with_nan(scores(0.8, 1))
+    (missed,) = [s.case for s in failing if np.isnan(s.value)]
+    one = compare_entries([Entry("a", failing), Entry("b", scores(0.8, 1))])
+    assert one.mean("hd95_mm", "ET", "a") == one.mean("hd95_mm", "ET", "b")  # nothing is gained by failing in a case
+    assert missed in one.cases
+    assert any("means are over the 29 cases where every system has it" in line for line in notes(one))
+    assert "HD95 is undefined (nan)" in str(comparison_files(one)["comparison.md"])
     fewer = compare_entries([Entry("a", scores(0.8, 1)), Entry("b", [s for s in scores(0.7, 2) if s.region == "ET"])])
     assert fewer.left_out["a"] == ["WT"]
+
+
+def test_tables_without_dice_are_compared_by_what_they_have() -> None:
+    def distances(level: float, seed: int) -> list[Score]:
+        return [s for s in scores(level, seed) if s.metric == "hd95_mm"]
+
+    comparison = compare_entries([Entry("a", distances(0.8, 1), 1, 2), Entry("b", distances(0.6, 2), 1, 2)])
+    assert [(place, name) for place, name, _ in rank(comparison)] == [(1, "a"), (2, "b")]
+    files = comparison_files(comparison)
+    assert "Ranking by mean HD95" in str(files["comparison.md"])
+    assert "cost.png" not in files
 
 
 def test_names_of_sources(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from factorizer.config import change_preset, load_preset
 from factorizer.data.layouts import read_cohort
 from factorizer.data.synthetic import write_synthetic
 from factorizer.inference.postprocess import CANDIDATES, Cleaning, choose, clean_labels, clean_mask, try_candidates
+from factorizer.training.postprocessing import Held, Packed, choose_rules
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 
@@ -73,6 +74,25 @@ def test_the_best_candidate_is_chosen_and_the_gentlest_of_equals() -> None:
     assert CANDIDATES[choose([try_candidates(truth, truth, SPACING)])] == Cleaning()
 
 
+def test_a_rule_that_costs_another_region_something_is_not_taken() -> None:
+    reference = np.zeros((12, 12, 12), np.uint8)
+    reference[1:4, 1:4, 1:4] = 1  # whole tumour without a core
+    reference[10, 10, 10] = 3  # and enhancing tumour apart from it
+    predicted = reference.copy()
+    predicted[6:8, 6:8, 6:8] = 1
+    case = Held(Packed(predicted), Packed(reference), SPACING)
+    best = choose(np.array([try_candidates(predicted > 0, reference > 0, SPACING)]))
+    assert CANDIDATES[best] == Cleaning(min_volume_ml=0.1)  # of the whole tumour by itself; the core would go with it
+    choices = {choice.region: choice for choice in choose_rules([case], BRATS)}
+    assert all(choice.rule == Cleaning() for choice in choices.values())
+    assert choices["ET"].before == choices["ET"].after == 1
+    reference[10, 10, 10] = 0
+    alone = {c.region: c for c in choose_rules([Held(Packed(predicted), Packed(reference), SPACING)], BRATS)}
+    assert alone["WT"].rule == Cleaning(min_volume_ml=0.1)
+    assert alone["WT"].after == 1
+    assert alone["ET"].after == 1  # what was predicted of it in error went too
+
+
 def test_a_cross_validation_chooses_and_predict_applies(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     write_synthetic("isles22", data, cases=4, size=24, seed=0)
@@ -83,6 +103,9 @@ def test_a_cross_validation_chooses_and_predict_applies(tmp_path: Path) -> None:
     early = CliRunner().invoke(app, choose_command)
     assert "has no fold 1; finish the cross-validation first" in early.stderr
     train_fold(preset, data=data, fold=1, out=run, machine=Machine(device="cpu", workers=0))
+    scores = (run / "fold1" / "scores.csv").rename(tmp_path / "aside.csv")
+    assert "fold1 is not finished" in CliRunner().invoke(app, choose_command).stderr
+    scores.rename(run / "fold1" / "scores.csv")
     result = CliRunner().invoke(app, [*choose_command, "--json"])
     assert result.exit_code == 0, result.output
     (choice,) = json.loads(result.stdout)

@@ -22,7 +22,7 @@ from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
 from factorizer.data.synthetic import write_synthetic
 from factorizer.inference import memory
-from factorizer.inference.load import ModelError, load
+from factorizer.inference.load import ModelError, load, trained_on
 from factorizer.inference.predictor import Predictor
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
@@ -85,6 +85,15 @@ def test_the_scores_of_a_run_are_those_of_predict_and_evaluate(data: Path, run: 
     expected = (run / "fold0" / "scores.csv").read_text().splitlines()
     assert len(expected) > 1
     assert set(expected) <= set(scores.read_text().splitlines())
+
+
+def test_cases_of_the_training_are_counted(data: Path, run: Path, tmp_path: Path) -> None:
+    folds = json.loads((run / "folds.json").read_text())["folds"]
+    assert trained_on([run / "fold0"]) == {case for fold in ("1", "2") for case in folds[fold]}
+    assert trained_on([run / "fold0", run / "fold1"]) == {case.name for case in read_cohort(data).cases}
+    result = predict("-i", data, "-o", tmp_path / "out", "--run", run / "fold0")
+    assert "4 of them have names of cases that this model was trained on" in " ".join(result.stderr.split())
+    assert trained_on([Path("zoo/elsewhere")]) == set()
 
 
 def test_python(data: Path, run: Path, tmp_path: Path) -> None:
@@ -246,6 +255,8 @@ def test_inputs(tmp_path: Path) -> None:
     (tmp_path / "list.json").write_text(json.dumps(entries))
     (z,), _ = read_inputs([tmp_path / "list.json"], CHANNELS)
     assert z.channels["DWI"].count == 2
+    (tmp_path / "list.json").write_text(json.dumps([entries[0] | {"case": ".."}]))
+    assert "do not call it" in str(read_inputs([tmp_path / "list.json"], CHANNELS)[1][0])
     for wrong, message in (
         ([tmp_path / "nothing"], "no such file or folder"),
         ([files[0], files[1], files[2]], "there are 3 files for 2 channels"),
@@ -306,7 +317,14 @@ def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) ->
     assert predict("-i", image, "-o", tmp_path, "--run", run / "fold0").exit_code == 0
     again = predict("-i", image, "-o", tmp_path, "--run", run / "fold0", "--continue", "--save-probabilities")
     assert "1 written" in again.stdout
-    assert (tmp_path / "BRATS_001_probabilities.nii.gz").exists()
+    probabilities, labels = tmp_path / "BRATS_001_probabilities.nii.gz", tmp_path / "BRATS_001.nii.gz"
+    probabilities.unlink()
+    labels.write_bytes(b"corrected by hand")
+    options = ["-i", image, "-o", tmp_path, "--run", run / "fold0", "--save-probabilities"]
+    assert predict(*options, "--continue").exit_code == 0
+    assert labels.read_bytes() == b"corrected by hand"
+    labels.unlink()
+    assert "BRATS_001_probabilities.nii.gz is there already" in " ".join(predict(*options).stderr.split())
 
 
 def test_the_memory_announced_is_sensible(tmp_path: Path) -> None:
@@ -330,7 +348,8 @@ def test_one_case_of_a_data_set(tmp_path: Path) -> None:
     assert problems == []
 
 
-def test_a_2d_image_becomes_a_picture(tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["_1stHO", "-vessels"])  # one that is tried, and one that the preset carries
+def test_a_2d_image_becomes_a_picture(tmp_path: Path, suffix: str) -> None:
     from PIL import Image
 
     folder = tmp_path / "eyes"
@@ -338,9 +357,10 @@ def test_a_2d_image_becomes_a_picture(tmp_path: Path) -> None:
     for index in range(4):
         picture = np.random.default_rng(index).integers(1, 255, (40, 36, 3)).astype(np.uint8)
         Image.fromarray(picture).save(folder / f"eye_{index}.jpg")
-        Image.fromarray(((picture[..., 1] > 128) * 255).astype(np.uint8)).save(folder / f"eye_{index}_1stHO.png")
+        Image.fromarray(((picture[..., 1] > 128) * 255).astype(np.uint8)).save(folder / f"eye_{index}{suffix}.png")
     preset = tmp_path / "eyes.yaml"
-    assert invoke("data", "plan", folder, "-o", preset).exit_code == 0
+    options = [] if suffix == "_1stHO" else ["--mask-suffix", suffix]
+    assert invoke("data", "plan", folder, "-o", preset, *options).exit_code == 0
     changes = [
         "training.max_steps=2",
         "training.folds=2",
@@ -359,3 +379,11 @@ def test_a_2d_image_becomes_a_picture(tmp_path: Path) -> None:
     assert invoke("evaluate", "-p", tmp_path / "out", "-r", folder, "--preset", preset, "-o", scores).exit_code == 0
     with scores.open() as lines:
         assert len({row["case"] for row in csv.DictReader(lines)}) == 4
+    if suffix == "-vessels":  # without the suffix, a picture has the name that a label of it would have
+        wrong = invoke("evaluate", "-p", tmp_path / "out", "-r", folder, "--preset", "chasedb1", "-o", tmp_path / "x.csv")
+        assert wrong.exit_code == 2
+        assert "it holds images beside masks, eye_0 and eye_0-vessels" in " ".join(wrong.stderr.split())
+    check = invoke("data", "check", folder, "--preset", preset)
+    assert check.exit_code == 0, check.output
+    figure = ["--data", folder, "--preset", preset, "-p", tmp_path / "out", "-o", tmp_path / "eyes.png"]
+    assert invoke("figure", "qualitative", *figure).exit_code == 0

@@ -234,6 +234,12 @@ def test_cases_that_came_later_are_left_out_and_others_refused(strokes: Path, wh
     said: list[str] = []
     assert run(data, tmp_path / "run", resume=True, say=said.append).finished
     assert any("1 cases of" in text and "are in no fold of this run" in text for text in said)
+    before = (tmp_path / "run" / "folds.json").read_text()
+    for part in ("rawdata", "derivatives"):
+        shutil.rmtree(data / part / "sub-strokecase0001")
+    with pytest.raises(RunError, match=r"has sub-strokecase0001, which .*data has no longer; restore it"):
+        cross_validate(PRESET, data=data, out=tmp_path / "run", fold=0, machine=CPU)
+    assert (tmp_path / "run" / "folds.json").read_text() == before
     write_synthetic("brats", tmp_path / "tumours", cases=2, size=24, seed=0)
     with pytest.raises(DataError, match="none of the 2 cases is in it"):
         cross_validate(PRESET, data=tmp_path / "tumours", out=tmp_path / "run", machine=CPU)
@@ -269,6 +275,8 @@ def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path:
     said: list[str] = []
     rates = Rates()
     (tmp_path / "run" / "fold1" / "speeds.json").write_text("{}")  # tuned for the weights as they are now
+    for name in ("scores.csv", "postprocessing.json"):
+        (tmp_path / "run" / name).write_text("of all folds as they are now")
     outcome = run(strokes, tmp_path / "run", longer, resume=True, callbacks=[rates], say=said.append)
     assert outcome.step == 9
     assert any("extending from 6 to 9 steps" in text for text in said)
@@ -278,6 +286,8 @@ def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path:
     assert (outcome.folder / "scores-6.csv").read_text() == (whole / "scores.csv").read_text()
     assert (outcome.folder / "speeds-6.json").exists()
     assert not (outcome.folder / "speeds.json").exists()
+    kept = sorted(file.name for file in (tmp_path / "run").iterdir() if file.is_file())
+    assert kept == ["folds.json", "postprocessing-6.json", "scores-6.csv"]
     with pytest.raises(RunError, match=r"only a larger training\.max_steps can be resumed"):
         run(strokes, tmp_path / "run", resume=True)
 

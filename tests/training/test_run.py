@@ -107,6 +107,9 @@ def test_a_bad_case_is_left_out(strokes: Path, tmp_path: Path) -> None:
     outcome = run(copy, tmp_path / "run", say=said.append)
     assert outcome.finished
     assert any("left out" in text and "strokecase0001" in text for text in said)
+    next(copy.rglob("*0002_ses-0001_adc.nii.gz")).unlink()  # which the layout itself misses
+    run(copy, tmp_path / "another", say=said.append)
+    assert any("strokecase0002" in text and "ADC" in text for text in said)
 
 
 def test_accumulated_parts_make_the_same_step(strokes: Path, tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def plan(
         from factorizer.data.plan import plan_preset
 
         cohort, report = examine(folder, None, mask_suffix)
-        planned = plan_preset(cohort, report)
+        planned = plan_preset(cohort, report, mask_suffix=mask_suffix)
         write_atomically(output, to_yaml(planned))
     print_problems(report)
     size = " x ".join(map(str, planned.data.patch_size))
@@ -142,7 +142,7 @@ def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[
         from factorizer.data.layouts import read_cohort
 
         settings: Preset | None = load_preset(preset) if preset else None
-        cohort = read_cohort(folder, mask_suffix=mask_suffix)
+        cohort = read_cohort(folder, mask_suffix=mask_suffix or (settings.data.mask_suffix if settings else None))
         wanted: dict[str, Any] = {}
         if settings:
             wanted = {name: getattr(settings.data, name) for name in ("channels", "labels", "regions")}

@@ -67,7 +67,7 @@ def explain(
             choose_layers(layers_of(model.networks[0]), layer)  # wrong ones are refused before anything is computed
             if model.preset.data != data:
                 raise ValueError(f"{name} was trained with other data settings; compare runs on the same data")
-        cases, problems = read_inputs(inputs, data.channels)
+        cases, problems = read_inputs(inputs, data.channels, mask_suffix=data.mask_suffix)
         for problem in problems:
             print_problem(problem)
         references, values = find_references(reference, inputs, cases, data)
@@ -124,7 +124,7 @@ def find_references(
     first = inputs[0].absolute()
     for place in (first, *first.parents[:5]):  # a data set, a case of it, a file in imagesTr or deep in BIDS
         try:
-            read_cohort(place)  # else a folder of images would be taken for its own labels
+            read_cohort(place, mask_suffix=data.mask_suffix)  # else images would be taken for their own labels
             references, values = list_references(place, data)
         except DataError:
             continue

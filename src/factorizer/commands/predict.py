@@ -65,7 +65,7 @@ def predict(
             raise ValueError(f"--model got {model!r}; give zoo:NAME, or a run of your own as --run")
         source = str(run or model)
         from factorizer.data.inputs import read_inputs
-        from factorizer.inference.load import find_models, load
+        from factorizer.inference.load import find_models, load, trained_on
         from factorizer.inference.memory import estimate_bytes
         from factorizer.inference.postprocess import read_rules
         from factorizer.inference.predict import predict_cases
@@ -73,9 +73,10 @@ def predict(
         wanted = parse_folds(folds)
         predictor = load(source, folds=wanted, device=device, mirrored=tta, speed=speed, batch_size=batch_size)
         preset = predictor.preset
-        rules = read_rules(find_models(source, wanted)[0], list(preset.data.regions)) if postprocess else {}
+        folders = find_models(source, wanted)
+        rules = read_rules(folders[0], list(preset.data.regions)) if postprocess else {}
         estimate = partial(estimate_bytes, batch_size=batch_size, keep_probabilities=save_probabilities)
-        cases, problems = read_inputs(inputs, preset.data.channels)
+        cases, problems = read_inputs(inputs, preset.data.channels, mask_suffix=preset.data.mask_suffix)
         for problem in problems:
             print_problem(problem)
         memory = max((estimate(preset, case) for case in cases), default=0.0)
@@ -83,6 +84,12 @@ def predict(
             f"{len(cases)} cases, {len(predictor.networks)} network(s) on {predictor.device}, at most about "
             f"{memory / 2**30:.1f} GiB of memory; research use, not a medical device"
         )
+        for folder in folders:
+            if not (folder / "scores.csv").is_file():
+                say(f"{folder} is not finished; its weights are those of the last checkpoint")
+        seen = len(trained_on(folders) & {case.name for case in cases})
+        if seen:
+            say(f"{seen} of them have names of cases that this model was trained on: scores of those say little")
         done: list[Prediction] = []
         with Watcher() as watcher:
             results = predict_cases(
@@ -98,7 +105,9 @@ def predict(
                 done.append(result)
                 for problem in result.problems:
                     print_problem(problem)
-    failed = [problem.case for problem in problems] + [result.case for result in done if result.problems]
+    failed = [problem.case for problem in problems if problem.severity == "error"] + [
+        result.case for result in done if result.problems
+    ]
     if json:
         print_json(
             {

@@ -251,5 +251,7 @@ def read_picture(case: str, file: Path, *, as_label: bool) -> tuple[Array, Voxel
         raise DataError(Problem(case, str(file), f"it is no readable picture ({error})", "replace the file")) from None
     if as_label:
         array = np.any(array, axis=-1) if array.ndim == 3 else array
-        array = array if array.dtype == np.uint8 else np.not_equal(array, 0).astype(np.uint8)
+        values = array if array.max(initial=0) <= 255 and array.min(initial=0) >= 0 else np.not_equal(array, 0)
+        array = np.not_equal(array, 0) if np.any(values % 1) else values
+        array = array.astype(np.uint8)
     return array, VoxelGrid(tuple(array.shape[:2]), np.eye(3))

@@ -23,7 +23,9 @@ from factorizer.data.layouts import (
 NUMBERED = re.compile(r"(.+)_(\d{4})")
 
 
-def read_inputs(paths: Sequence[Path], channels: Sequence[str]) -> tuple[list[Case], list[Problem]]:
+def read_inputs(
+    paths: Sequence[Path], channels: Sequence[str], *, mask_suffix: str | None = None
+) -> tuple[list[Case], list[Problem]]:
     """The cases with their channels under the model's names, and what is wrong with others.
 
     Several files are one case, a channel each in the model's order; one file holds all channels of a case.
@@ -38,7 +40,7 @@ def read_inputs(paths: Sequence[Path], channels: Sequence[str]) -> tuple[list[Ca
         return read_list(path, channels)
     if path.is_file():
         return [read_files(paths, channels)], []
-    return read_folder(path, channels)
+    return read_folder(path, channels, mask_suffix)
 
 
 def read_files(files: Sequence[Path], channels: Sequence[str]) -> Case:
@@ -100,15 +102,15 @@ def read_entry(entry: Mapping[str, Any], folder: Path, channels: Sequence[str]) 
     absent = [field for field in ("case", *wanted) if not entry.get(field)]
     if absent:
         raise KeyError(absent[0])
-    if re.search(r"[/\\\\]|^\\.{0,2}$", str(entry["case"])):
-        raise KeyError("name that can be a file's: leave out slashes")
+    if re.search(r"[/\\]|^\.{0,2}$", str(entry["case"])):
+        raise KeyError("name that can be a file's: leave out slashes, and do not call it . or ..")
     return make_case(str(entry["case"]), [folder / str(entry[field]) for field in wanted], channels)
 
 
-def read_folder(folder: Path, channels: Sequence[str]) -> tuple[list[Case], list[Problem]]:
+def read_folder(folder: Path, channels: Sequence[str], mask_suffix: str | None) -> tuple[list[Case], list[Problem]]:
     """A data set in a known layout, one case of such a data set, or a folder of images."""
     try:
-        cohort = read_cohort(folder)
+        cohort = read_cohort(folder, mask_suffix=mask_suffix)
     except UnknownLayout as unknown:
         found = one_of_parent(folder, channels) or read_images(list_folder(folder), channels)
         if not found[0] and not found[1]:

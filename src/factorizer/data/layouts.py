@@ -86,7 +86,7 @@ def read_cohort(folder: Path, *, mask_suffix: str | None = None) -> Cohort:
             return cohort
     if mask_suffix is not None:
         message = f"no image has a mask named NAME{mask_suffix}"
-        raise DataError(Problem("", str(folder), message, "correct --mask-suffix; it is for 2D images only"))
+        raise UnknownLayout(Problem("", str(folder), message, "correct the suffix; it is for 2D images only"))
     layouts = "; ".join(
         (
             "nnU-Net (dataset.json with channel_names, imagesTr, labelsTr)",

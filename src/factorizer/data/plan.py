@@ -18,7 +18,7 @@ MOST_LEVELS = 5
 WIDTH = {2: 16, 3: 32}  # channels at full resolution
 
 
-def plan_preset(cohort: Cohort, report: Report) -> Preset:
+def plan_preset(cohort: Cohort, report: Report, *, mask_suffix: str | None = None) -> Preset:
     """Spacing: the median. Patch: the median image, cut down to what a laptop trains on, with sides that divide."""
     if not report.cases:
         raise DataError(Problem("", str(cohort.root), "there is no usable case to plan from", "mend the errors first"))
@@ -37,6 +37,7 @@ def plan_preset(cohort: Cohort, report: Report) -> Preset:
         "patch_size": patch,
         "crop_to_nonzero": volumes,
         "normalization": "zscore-nonzero" if volumes else "zscore",  # black is a colour, not the air around a scan
+        "mask_suffix": mask_suffix,
         "foreground_fraction": 0.5 if is_rare(report) else 0.0,
     }
     widths = [WIDTH[len(patch)] * 2**level for level in range(len(strides) + 1)]

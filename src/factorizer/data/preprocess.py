@@ -1,7 +1,8 @@
 """From a case's files to the array a network takes, and exactly back (Sec. 4.2).
 
 Turn to canonical orientation, resample to the preset's spacing, crop to the non-zero box, z-score per channel
-over its non-zero voxels. A `Frame` remembers what was done; `restore` undoes it for a prediction.
+over its non-zero voxels. A `Frame` remembers what was done; `restore` undoes it in one
+piece, and inference/restore.py the same slab by slab.
 """
 
 from __future__ import annotations
@@ -127,8 +128,9 @@ def zscore(image: Array, *, nonzero: bool) -> Array:
         inside = channel != 0 if nonzero else np.ones(channel.shape, bool)
         if inside.any():
             values = channel[inside]
+            rounding = 1e-7 * float(np.abs(values).max())  # of a channel that is constant
             values -= values.mean(dtype=np.float64)  # in place: a large image fits into memory a few times only
-            values /= max(np.sqrt(np.square(values).mean(dtype=np.float64)), 1e-8)
+            values /= max(np.sqrt(np.square(values).mean(dtype=np.float64)), rounding)
             channel[inside] = values
     return image
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -49,19 +49,25 @@ class Comparison:
     def names(self) -> list[str]:
         return [entry.name for entry in self.entries]
 
+    def defined(self, metric: str, region: str) -> NDArray[np.bool_]:
+        """The cases where it is a number for every system: else one would gain by failing."""
+        return np.all([np.isfinite(self.values[metric, region, name]) for name in self.names], axis=0)
+
     def mean(self, metric: str, region: str, name: str) -> float:
-        """In the units of the table, over the cases where it is a number."""
-        values = self.values[metric, region, name]
-        return FACTOR[metric] * mean_of(values[np.isfinite(values)].tolist())
+        """In the units of the table."""
+        return FACTOR[metric] * mean_of(self.values[metric, region, name][self.defined(metric, region)].tolist())
 
     def interval(self, metric: str, region: str, name: str) -> tuple[float, float]:
-        low, high = bootstrap_mean(self.values[metric, region, name])
+        low, high = bootstrap_mean(self.values[metric, region, name][self.defined(metric, region)])
         return FACTOR[metric] * low, FACTOR[metric] * high
 
 
 @dataclass(frozen=True)
 class PairedTest:
-    """The reference system against another in one metric and region; `corrected` is Holm's over the other systems."""
+    """The reference system against another in one metric and region, in the units of the table.
+
+    `corrected` is Holm's over the other systems.
+    """
 
     metric: str
     region: str
@@ -152,17 +158,21 @@ def run_tests(comparison: Comparison) -> list[PairedTest]:
     tests = []
     for metric in comparison.metrics:
         for region in comparison.regions:
-            ours = comparison.values[metric, region, comparison.reference]
+            ours, factor = comparison.values[metric, region, comparison.reference], FACTOR[metric]
             found = [compare_pairs(ours, comparison.values[metric, region, other]) for other in others]
+            found = [replace(d, mean=factor * d.mean, low=factor * d.low, high=factor * d.high) for d in found]
             corrected = holm([difference.p for difference in found])
             tests += [PairedTest(metric, region, *rest) for rest in zip(others, found, corrected, strict=True)]
     return tests
 
 
-def rank(comparison: Comparison, metric: str = "dice") -> list[tuple[int, str, float]]:
-    """Place, name and mean of each system. Systems share a place unless one is significantly better than the other:
-    a place is one more than the number of systems that are (all pairs, Holm-corrected, p < 0.05)."""
-    region, names = comparison.regions[-1], comparison.names
+def rank(comparison: Comparison) -> list[tuple[int, str, float]]:
+    """Place, name and mean of each system, by the first metric, which is Dice where there is one.
+
+    Systems share a place unless one is significantly better than the other: a place is one more than the number of
+    systems that are (all pairs, Holm-corrected, p < 0.05).
+    """
+    metric, region, names = comparison.metrics[0], comparison.regions[-1], comparison.names
     sign = 1 if HIGHER_IS_BETTER[metric] else -1
     pairs = list(combinations(names, 2))
     values = [[comparison.values[metric, region, name] for name in pair] for pair in pairs]

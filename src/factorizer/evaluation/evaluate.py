@@ -14,7 +14,7 @@ import numpy as np
 
 from factorizer.config import Data
 from factorizer.data.cases import Case, DataError, Problem, Source, drop_duplicates, select_label_values
-from factorizer.data.images import VoxelGrid, canonical_grid, read_file, read_label
+from factorizer.data.images import VoxelGrid, canonical_grid, is_picture, read_file, read_label
 from factorizer.data.layouts import IMAGES_2D, NIFTI, UnknownLayout, list_folder, read_cohort, strip_ending
 from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import Mask
@@ -96,6 +96,7 @@ def list_labels(folder: Path) -> list[Case]:
     labels = [file for file in files if not strip_ending(file.name).endswith(PROBABILITIES)]
     if not labels:
         raise DataError(Problem("", str(folder), "it holds no label file", "give a folder of .nii.gz or .png files"))
+    check_unpaired(folder, [strip_ending(file.name) for file in labels if is_picture(file)])
     cases, duplicates = drop_duplicates(
         [Case(strip_ending(file.name), {"label": Source(file)}, file) for file in labels]
     )
@@ -104,10 +105,21 @@ def list_labels(folder: Path) -> list[Case]:
     return cases
 
 
+def check_unpaired(folder: Path, names: Sequence[str]) -> None:
+    """Pictures NAME and NAME-something are no labels alone: one is the mask of the other."""
+    there, first = set(names), min(names, key=len, default="")
+    for ending in sorted(other.removeprefix(first) for other in names if other.startswith(first)):
+        masks = {name for name in there if name.endswith(ending)}
+        if ending and not ending[0].isalnum() and {name.removesuffix(ending) for name in masks} == there - masks:
+            message = f"it holds images beside masks, {first} and {first}{ending}"
+            remedy = f"set data.mask_suffix of the preset to {ending}, or give a folder of masks alone"
+            raise DataError(Problem("", str(folder), message, remedy))
+
+
 def list_references(folder: Path, data: Data) -> tuple[dict[str, Case], dict[int, int]]:
     """The labels of a data set in any layout, or the label files of a folder; and what their values mean."""
     try:
-        cohort = read_cohort(folder)
+        cohort = read_cohort(folder, mask_suffix=data.mask_suffix)
     except UnknownLayout:
         return {case.name: case for case in list_labels(folder)}, read_values(data)
     if not any(case.label is not None for case in cohort.cases):

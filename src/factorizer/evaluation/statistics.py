@@ -1,7 +1,8 @@
 """Paired statistics of two systems on the same cases.
 
 Wilcoxon signed-rank test, two-sided; cases without a difference are left out (`zero_method="wilcox"`), and where no
-case differs p is 1. scipy takes the exact distribution up to 50 differences without ties, else the normal one.
+case differs p is 1. The distribution is scipy's choice (1.17: exact up to 50 differences without
+ties and up to 13 with them, else the normal one).
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from factorizer.config import Preset, build_options, load_preset
+from factorizer.data.folds import read_fold_of
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.zoo import ZOO, ModelError, zoo_folder
 from factorizer.models.registry import build_model
@@ -78,6 +79,17 @@ def find_models(source: str | Path, folds: Literal["all"] | Sequence[int] | None
     if missing or not wanted:
         raise ModelError(f"{run} has the folds {listed}, not {', '.join(map(str, missing)) or 'none'}")
     return [there[int(fold)] for fold in wanted]
+
+
+def trained_on(folders: Sequence[Path]) -> set[str]:
+    """The cases that some of these folds were trained on; nothing is known of a fold that was copied out of its run."""
+    seen: set[str] = set()
+    for folder in folders:
+        folds, known = folder.parent / "folds.json", folder / "cases.json"
+        if folds.is_file() and known.is_file():
+            held_out = {case for case, fold in read_fold_of(folds).items() if folder.name == f"fold{fold}"}
+            seen |= set(json.loads(known.read_text())) - held_out
+    return seen
 
 
 def read_weights(folder: Path) -> Weights:

@@ -43,7 +43,7 @@ def predict_cases(
     watch: Watch = lambda case, windows: lambda: None,
 ) -> Iterator[Prediction]:
     """Predict cases into a folder; one that fails is reported and the others go on."""
-    check_outputs(cases, out, skip_existing=skip_existing)
+    check_outputs(cases, out, skip_existing=skip_existing, save_probabilities=save_probabilities)
     for case in cases:
         file, started = prediction_file(out, case), time.monotonic()
         if is_done(out, case, save_probabilities):
@@ -79,9 +79,11 @@ def is_done(out: Path, case: Case, save_probabilities: bool) -> bool:
     return prediction_file(out, case).exists() and (not save_probabilities or probabilities_file(out, case).exists())
 
 
-def check_outputs(cases: Sequence[Case], out: Path, *, skip_existing: bool) -> None:
+def check_outputs(cases: Sequence[Case], out: Path, *, skip_existing: bool, save_probabilities: bool) -> None:
     """Nothing is overwritten, and the folder can be written to."""
-    there = [file for case in cases if (file := prediction_file(out, case)).exists()]
+    files = [prediction_file(out, case) for case in cases]
+    files += [probabilities_file(out, case) for case in cases if save_probabilities]
+    there = [file for file in files if file.exists()]
     if there and not skip_existing:
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
         raise ValueError(f"{there[0]}{more} is there already; skip it with --continue, or give another folder")
@@ -116,6 +118,7 @@ def predict_case(
         regions=preset.data.regions,
         spacing_mm=prepared.frame.grid.spacing_mm,
     )
-    if segmented.probabilities is not None:
+    if segmented.probabilities is not None and not probabilities_file(out, case).exists():
         write_probabilities(probabilities_file(out, case), segmented.probabilities, case)
-    write_labels(prediction_file(out, case), labels, case, binary=len(preset.data.labels) == 1)
+    if not prediction_file(out, case).exists():  # else only its probabilities were missing
+        write_labels(prediction_file(out, case), labels, case, binary=len(preset.data.labels) == 1)

@@ -76,6 +76,10 @@ class Predictor:
             )
         if not np.isfinite(image).all():
             raise ValueError("some voxels of the image are NaN or infinite; mend the image")
+        if affine is not None and spacing_mm is not None:
+            raise ValueError(
+                "spacing_mm and affine are both given; the affine says how large voxels are, leave the other"
+            )
         if affine is None:
             spacing = (1.0,) * dims if spacing_mm is None else tuple(float(s) for s in spacing_mm)
             if len(spacing) != dims:

@@ -71,7 +71,7 @@ def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) 
     """A run's fold and its held-out cases, or the first of them."""
     (folder,) = find_models(run)
     predictor = load(folder, device=device)
-    cohort = read_cohort(data)
+    cohort = read_cohort(data, mask_suffix=predictor.preset.data.mask_suffix)
     file = folder.parent / "folds.json"
     folds = read_own_folds(file, cohort.cases)
     fold = int(folder.name.removeprefix("fold"))

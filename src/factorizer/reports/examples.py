@@ -21,7 +21,7 @@ class Gallery:
     """A data set and the label maps of some systems for it, each in a folder."""
 
     def __init__(self, data: Path, folders: Mapping[str, Path], settings: Data) -> None:
-        self.settings, self.cohort = settings, read_cohort(data)
+        self.settings, self.cohort = settings, read_cohort(data, mask_suffix=settings.mask_suffix)
         self.references, self.values = list_references(data, settings)
         self.predictions = {name: {c.name: c for c in list_labels(folder)} for name, folder in folders.items()}
 

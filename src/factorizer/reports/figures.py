@@ -53,7 +53,7 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
         panel.set_yscale("symlog", linthresh=10)
         panel.yaxis.set_major_locator(FixedLocator([0, 2, 5, 10, 20, 50, 100, 200, 500]))
         panel.yaxis.set_major_formatter("{x:g}")
-        panel.set_ylim(0, 1.3 * highest)
+        panel.set_ylim(0, 1.3 * highest or 1)
     else:
         panel.set_ylim(top=panel.get_ylim()[0] + 1.06 * (highest - panel.get_ylim()[0]))
     panel.spines[["top", "right"]].set_visible(False)
@@ -66,9 +66,9 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
 
 
 def draw_costs(comparison: Comparison) -> bytes | None:
-    """Mean Dice against parameters and FLOPs; None unless the cost of two systems is known."""
+    """Mean Dice against parameters and FLOPs; None unless two systems have both."""
     known = [entry for entry in comparison.entries if entry.parameters is not None and entry.gflops is not None]
-    if len(known) < 2:
+    if len(known) < 2 or "dice" not in comparison.metrics:
         return None
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     panels = figure.subplots(1, 2, sharey=True)

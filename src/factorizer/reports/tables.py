@@ -131,6 +131,8 @@ def comparison_files(comparison: Comparison) -> dict[str, str | bytes]:
 
 def report(comparison: Comparison, figures: Sequence[str]) -> str:
     """Everything on one Markdown page."""
+    first = comparison.metrics[0]
+    penalty = describe_conventions("nan" if any(has_nan(comparison, name) for name in comparison.names) else "diagonal")
     parts = [
         "# Comparison\n",
         f"{len(comparison.cases)} cases that all systems have. Best in bold, second best underlined.\n",
@@ -142,14 +144,16 @@ def report(comparison: Comparison, figures: Sequence[str]) -> str:
         "\\* p < 0.05, \\*\\* p < 0.01, \\*\\*\\* p < 0.001, \\*\\*\\*\\* p < 0.0001, as in the paper; "
         "p (Holm) is corrected for the number of other systems. "
         f"Intervals are {LEVEL:.0%} percentile bootstrap over cases ({RESAMPLES} resamples). "
-        "The effect is the rank-biserial correlation: 1 if every case is higher, -1 if every case is lower.\n",
-        "## Ranking by mean Dice\n",
+        "The effect is the rank-biserial correlation: 1 if every case is higher, -1 if every case is lower. "
+        "Cases count as independent: where several are of one patient, intervals and p are too small. Nothing here "
+        "tells how a result varies from training to training.\n",
+        f"## Ranking by mean {TITLES[first].split(' ')[0]}\n",
         markdown_table(
-            ["place", "model", "Dice (%)"],
+            ["place", "model", TITLES[first]],
             [[str(place), name, f"{mean:.2f}"] for place, name, mean in rank(comparison)],
         ),
         "Systems share a place unless one is significantly better than the other (all pairs, Holm-corrected).\n",
-        describe_conventions("diagonal").replace("the diagonal of the image", "a penalty") + "\n",
+        penalty.replace("the diagonal of the image", "a penalty") + "\n",
         "## What the numbers leave out\n",
         *[f"- {line}\n" for line in notes(comparison)],
     ]
@@ -160,8 +164,7 @@ def tests_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
     rows = []
     for test in comparison.tests:
         d = test.difference
-        factor = 100 if test.metric == "dice" else 1
-        difference = f"{factor * d.mean:+.2f} [{factor * d.low:+.2f}, {factor * d.high:+.2f}]"
+        difference = f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]"
         p = [f"{x:.2g} {stars(x)}".strip() for x in (d.p, test.corrected)]
         rows.append([TITLES[test.metric], test.region, test.other, difference, *p, f"{d.effect:+.2f}"])
     return ["metric", "region", "against", "difference", "p", "p (Holm)", "effect"], rows
@@ -173,6 +176,11 @@ def notes(comparison: Comparison) -> list[str]:
         if count:
             how = "is left out" if has_nan(comparison, name) else "counts with the penalty"
             lines.append(f"{name}: HD95 is undefined in {count} (one mask empty) and {how}")
+    for metric in comparison.metrics:
+        for region in comparison.regions:
+            count = int(comparison.defined(metric, region).sum())
+            if count < len(comparison.cases):
+                lines.append(f"{TITLES[metric]} {region}: means are over the {count} cases where every system has it")
     for name, cases in comparison.left_out.items():
         if cases:
             what = ", ".join(cases)
@@ -181,5 +189,6 @@ def notes(comparison: Comparison) -> list[str]:
 
 
 def has_nan(comparison: Comparison, name: str) -> bool:
-    region = comparison.regions[-1]
-    return "hd95_mm" in comparison.metrics and bool(np.isnan(comparison.values["hd95_mm", region, name]).any())
+    return "hd95_mm" in comparison.metrics and any(
+        bool(np.isnan(comparison.values["hd95_mm", region, name]).any()) for region in comparison.regions
+    )

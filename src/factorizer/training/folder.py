@@ -22,7 +22,7 @@ import torch
 from factorizer import __version__
 from factorizer.config import Preset, PresetError, change_preset, load_preset, to_yaml
 from factorizer.data.cases import Cohort
-from factorizer.data.folds import Folds, draw_folds, read_folds, read_own_folds
+from factorizer.data.folds import Folds, draw_folds, read_fold_of, read_folds, read_own_folds
 from factorizer.doctor import cpu_model
 from factorizer.evaluation.scores import read_scores, write_scores
 from factorizer.files import write_atomically
@@ -109,10 +109,11 @@ def claim_folder(folder: Path, preset: Preset) -> str:
     was done to it."""
     steps = steps_before(folder)
     extended = is_extension(folder, preset)
-    for file in ("scores.csv", "speeds.json"):
-        stem, _, suffix = file.partition(".")
-        if extended and (folder / file).exists():
-            os.replace(folder / file, folder / f"{stem}-{steps}.{suffix}")
+    found = [folder / "scores.csv", folder / "speeds.json"]
+    found += [folder.parent / "scores.csv", folder.parent / "postprocessing.json"]  # of all folds
+    for file in found:
+        if extended and file.exists():
+            os.replace(file, file.with_stem(f"{file.stem}-{steps}"))
     write_atomically(folder / "config.yaml", to_yaml(preset))
     (folder / "checkpoints").mkdir(exist_ok=True)
     if not extended:
@@ -127,6 +128,12 @@ def settle_folds(file: Path, cohort: Cohort, preset: Preset, split: Path | None)
     """The folds of this run and where they are from: those written before, those given, or new ones."""
     if file.exists():
         folds = read_own_folds(file, cohort.cases)
+        gone = sorted(read_fold_of(file).keys() - {case.name for case in cohort.cases})
+        if gone:
+            message = f"{gone[0]}{f' and {len(gone) - 1} more' if len(gone) > 1 else ''}"
+            raise RunError(
+                f"{file} has {message}, which {cohort.root} has no longer; restore it, or give another --out"
+            )
         if split is not None and read_own_folds(split, cohort.cases) != folds:
             raise RunError(f"{file} has other folds than {split}; give another --out, or leave out --split")
         return folds, json.loads(file.read_text())["origin"]

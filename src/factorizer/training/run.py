@@ -104,8 +104,11 @@ def train_fold(
     if is_finished(folder, preset):
         say(f"{folder} is finished; its scores are in scores.csv")
         return Outcome(folder, preset.training.max_steps, finished=True)
-    cohort = read_cohort(data)
+    cohort = read_cohort(data, mask_suffix=preset.data.mask_suffix)
     folds, origin = settle_folds(out / "folds.json", cohort, preset, split)
+    for problem in cohort.problems:
+        if problem.case not in {case.name for case in cohort.cases}:  # those are looked at one by one
+            say(str(problem))
     others = len(cohort.cases) - sum(map(len, folds.values()))
     if others:
         say(f"{others} cases of {data} are in no fold of this run, and are left out")
@@ -124,7 +127,8 @@ def train_fold(
             check_folder(folder, preset, resume=resume)  # again, as another process may have been here meanwhile
             prepare_cases(store, training, held_out, say, track)
             check_cases(folder, store.entries)
-            write_folds(out / "folds.json", folds, origin=origin)  # from here on the run exists
+            if not (out / "folds.json").exists():
+                write_folds(out / "folds.json", folds, origin=origin)  # from here on the run exists
             extension = claim_folder(folder, preset)
             if extension:
                 say(extension)
@@ -201,7 +205,8 @@ def cross_validate(
 
     Returns OUT/scores.csv, or None while other folds are missing.
     """
-    folds, _ = settle_folds(out / "folds.json", read_cohort(data), preset, split)
+    cohort = read_cohort(data, mask_suffix=preset.data.mask_suffix)
+    folds, _ = settle_folds(out / "folds.json", cohort, preset, split)
     leader = is_leader()
     for number in folds if fold is None else [fold]:
         if leader:
