@@ -380,7 +380,9 @@ def test_a_2d_image_becomes_a_picture(tmp_path: Path, suffix: str) -> None:
     with scores.open() as lines:
         assert len({row["case"] for row in csv.DictReader(lines)}) == 4
     if suffix == "-vessels":  # without the suffix, a picture has the name that a label of it would have
-        wrong = invoke("evaluate", "-p", tmp_path / "out", "-r", folder, "--preset", "chasedb1", "-o", tmp_path / "x.csv")
+        wrong = invoke(
+            "evaluate", "-p", tmp_path / "out", "-r", folder, "--preset", "chasedb1", "-o", tmp_path / "x.csv"
+        )
         assert wrong.exit_code == 2
         assert "it holds images beside masks, eye_0 and eye_0-vessels" in " ".join(wrong.stderr.split())
     check = invoke("data", "check", folder, "--preset", preset)

@@ -15,6 +15,7 @@ from factorizer.commands.console import (
     print_problem,
     print_table,
     progress_bar,
+    say,
     say_written,
     user_errors,
 )
@@ -78,6 +79,7 @@ def plan(
     print_problems(report)
     size = " x ".join(map(str, planned.data.patch_size))
     print_line(f"{escape(str(output))}: patches of {size}, widths {', '.join(map(str, planned.model.widths))}")
+    say(f"Training is not planned: {planned.training.max_steps:,} steps as in the paper. On a CPU set max_steps lower.")
 
 
 @app.command()
