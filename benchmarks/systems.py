@@ -18,7 +18,7 @@ import csv
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import date
 from functools import cache
@@ -278,13 +278,13 @@ def report(context: typer.Context) -> None:
         entries = [
             Entry(
                 name,
-                scores_of(curves[0], kind, owners),
+                read_scores(curves[0].with_name(f"scores-{kind}.csv")),
                 float(cost[name]["parameters_m"]),
                 float(cost[name]["gflops"]),
             )
             for name, curves in finished.items()
         ]
-        for file, content in comparison_files(compare_entries(entries)).items():
+        for file, content in comparison_files(compare_entries(entries, patients=owners)).items():
             write_atomically(OUTPUT / kind / file, content)
     lines_of = {
         name: [[(float(row["seconds"]), float(row["dice"])) for row in read_rows(file)] for file in files]
@@ -299,7 +299,8 @@ def report(context: typer.Context) -> None:
         row, rate = cost[name], best_rate(name)
         edge = "*" if rate in (min(RATES), max(RATES)) else ""
         dices = [
-            " ".join(f"{mean_dice(scores_of(file, kind, owners)):.3f}" for file in files) for kind in ("time", "steps")
+            " ".join(f"{mean_dice(read_scores(file.with_name(f'scores-{kind}.csv')), owners):.3f}" for file in files)
+            for kind in ("time", "steps")
         ]
         steps = round(SECONDS / float(row["step_s"]))
         cells = [name, row["parameters_m"], row["gflops"], row["step_s"], f"{rate:g}{edge}", steps, *dices]
@@ -310,22 +311,6 @@ def report(context: typer.Context) -> None:
         "how a result varies from training to training. * The best of the three rates is at an end of their range."
     )
     write_atomically(OUTPUT / "cost.md", "\n".join([*lines, "", notes]) + "\n")
-
-
-def scores_of(curve: Path, kind: str, owners: dict[str, str]) -> list[Score]:
-    return mean_per_patient(read_scores(curve.with_name(f"scores-{kind}.csv")), owners)
-
-
-def mean_per_patient(scores: Sequence[Score], owners: dict[str, str]) -> list[Score]:
-    """Both sides of a scan are one case for the tests, which need independent ones."""
-    groups: dict[tuple[str, str, str], list[Score]] = {}
-    for row in scores:
-        groups.setdefault((owners[row.case], row.region, row.metric), []).append(row)
-    smallest = ("volume_ml", "reference_volume_ml")  # of two sides, as nothing in one of them is what is looked for
-    return [
-        Score(owner, region, metric, (min if metric in smallest else statistics.fmean)([row.value for row in rows]))
-        for (owner, region, metric), rows in groups.items()
-    ]
 
 
 def draw_curves(curves: dict[str, list[list[tuple[float, float]]]]) -> bytes:
@@ -345,8 +330,13 @@ def draw_curves(curves: dict[str, list[list[tuple[float, float]]]]) -> bytes:
     return png(figure)
 
 
-def mean_dice(scores: Sequence[Score]) -> float:
-    return statistics.fmean(score.value for score in scores if score.metric == "dice")
+def mean_dice(scores: Sequence[Score], owners: Mapping[str, str] | None = None) -> float:
+    """Over the regions and cases of a patient, and then over patients; over cases where `owners` is not known."""
+    groups: dict[str, list[float]] = {}
+    for score in scores:
+        if score.metric == "dice":
+            groups.setdefault((owners or {}).get(score.case, score.case), []).append(score.value)
+    return statistics.fmean(map(statistics.fmean, groups.values()))
 
 
 @contextmanager

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap, wilcoxon
 from typer.testing import CliRunner
+from writing import write_pairs
 
 from factorizer.cli import app
 from factorizer.config import change_preset, load_preset, to_yaml
+from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.compare import AVERAGE, Entry, compare_entries, rank, read_entry
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.evaluation.statistics import bootstrap_mean, compare_pairs, holm, rank_biserial, stars
@@ -123,10 +125,41 @@ def test_undefined_values_are_left_out_and_said(tmp_path: Path) -> None:
     one = compare_entries([Entry("a", failing), Entry("b", scores(0.8, 1))])
     assert one.mean("hd95_mm", "ET", "a") == one.mean("hd95_mm", "ET", "b")  # nothing is gained by failing in a case
     assert missed in one.cases
-    assert any("means are over the 29 cases where every system has it" in line for line in notes(one))
+    assert any("means are over the 29 where every system has it" in line for line in notes(one))
     assert "HD95 is undefined (nan)" in str(comparison_files(one)["comparison.md"])
     fewer = compare_entries([Entry("a", scores(0.8, 1)), Entry("b", [s for s in scores(0.7, 2) if s.region == "ET"])])
     assert fewer.left_out["a"] == ["WT"]
+
+
+def test_cases_of_one_patient_are_one_case_for_the_tests() -> None:
+    """Copies of a case add nothing."""
+    ours, theirs = scores(0.85, 1), scores(0.80, 2)
+    copies = [
+        [Score(f"{s.case}{side}", s.region, s.metric, s.value) for s in own for side in "LR"] for own in (ours, theirs)
+    ]
+    patients = {s.case: s.case[:-1] for s in copies[0]}
+    once = compare_entries([Entry("a", ours), Entry("b", theirs)])
+    twice = compare_entries([Entry("a", copies[0]), Entry("b", copies[1])])
+    averaged = compare_entries([Entry("a", copies[0]), Entry("b", copies[1])], patients=patients)
+    assert averaged.tests == once.tests
+    assert averaged.cases == once.cases
+    assert twice.tests[0].difference.p < once.tests[0].difference.p
+    assert "30 patients with cases that all systems have" in str(comparison_files(averaged)["comparison.md"])
+
+
+def test_patients_are_read_from_the_data_set(tmp_path: Path) -> None:
+    write_pairs(tmp_path / "eyes")  # Image_01L, Image_01R, Image_02L
+    names = [case.name for case in read_cohort(tmp_path / "eyes").cases]
+    for system, shift in (("a", 0.1), ("b", 0.0)):
+        rows = [Score(name, "vessel", "dice", shift + 0.1 * index) for index, name in enumerate(names)]
+        write_scores(tmp_path / f"{system}.csv", rows)
+    command = ["compare", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--data", str(tmp_path / "eyes"), "--json"]
+    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out")])
+    assert result.exit_code == 0, result.output
+    assert json.loads(result.stdout)["patients"] == ["Image_01", "Image_02"]
+    write_scores(tmp_path / "a.csv", [Score("Image_09", "vessel", "dice", 1.0)])
+    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "other")])
+    assert "Image_09 is not in" in " ".join(result.stderr.split())
 
 
 def test_tables_without_dice_are_compared_by_what_they_have() -> None:

@@ -11,7 +11,9 @@ from rich.markup import escape
 from factorizer.commands.console import Json, print_json, print_line, print_table, say, say_written, track, user_errors
 
 if TYPE_CHECKING:
-    from factorizer.evaluation.compare import Comparison
+    from collections.abc import Sequence
+
+    from factorizer.evaluation.compare import Comparison, Entry
 
 figure_app = typer.Typer(no_args_is_help=True, help="Draw figures of predictions.")
 
@@ -29,6 +31,10 @@ def compare(
     reference: Annotated[
         str | None, typer.Option("--reference", help="The system that is tested against the others; the first.")
     ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option("--data", metavar="DIR", help="The data set: cases of one patient are averaged before any test."),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Compare systems on the cases they share: the paper's table, tests, intervals, box plots, ranking."""
@@ -45,7 +51,9 @@ def compare(
             load_entry(name, scores, cost_of_run(config) if config else None)
             for name, scores, config in track(found, "reading")
         ]
-        comparison = compare_entries(entries, reference=reference)
+        config = next((config for _, _, config in found if config), None)
+        patients = find_patients(data, config, entries) if data else None
+        comparison = compare_entries(entries, reference=reference, patients=patients)
         for name, content in comparison_files(comparison).items():
             write_atomically(output / name, content)
             say_written(output / name)
@@ -55,6 +63,20 @@ def compare(
         print_comparison(comparison)
 
 
+def find_patients(data: Path, config: Path | None, entries: Sequence[Entry]) -> dict[str, str]:
+    """Whose each case is."""
+    from factorizer.config import load_preset
+    from factorizer.data.layouts import read_cohort
+
+    suffix = load_preset(config).data.mask_suffix if config else None
+    patients = {case.name: case.owner for case in read_cohort(data, mask_suffix=suffix).cases}
+    unknown = sorted({score.case for entry in entries for score in entry.scores} - patients.keys())
+    if unknown:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        raise ValueError(f"{unknown[0]}{more} is not in {data}; give the data set that the scores are about")
+    return patients
+
+
 def as_json(comparison: Comparison) -> object:
     from dataclasses import asdict
 
@@ -62,7 +84,7 @@ def as_json(comparison: Comparison) -> object:
 
     return {
         "reference": comparison.reference,
-        "cases": list(comparison.cases),
+        "patients" if comparison.per_patient else "cases": list(comparison.cases),
         "means": {
             metric: {
                 region: {name: comparison.mean(metric, region, name) for name in comparison.names}
@@ -80,7 +102,7 @@ def as_json(comparison: Comparison) -> object:
 def print_comparison(comparison: Comparison) -> None:
     from rich.table import Table
 
-    from factorizer.evaluation.compare import rank
+    from factorizer.evaluation.compare import TITLES, rank
     from factorizer.reports.tables import body, header, notes, tests_rows
 
     marks = ("bold", "underline", "")
@@ -94,7 +116,7 @@ def print_comparison(comparison: Comparison) -> None:
         tests.add_row(*map(escape, row))
     print_table(tests)
     places = ", ".join(f"{place}. {name}" for place, name, _ in rank(comparison))
-    print_line(escape(f"ranking by mean Dice, places shared unless significantly different: {places}"))
+    print_line(escape(f"ranking by mean {TITLES[comparison.metrics[0]]}, places shared unless significantly different: {places}"))
     for line in notes(comparison):
         say(line)
 

@@ -33,16 +33,17 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Values (cases) by metric, region and system; regions end with their average."""
+    """Values (cases, or means of a patient's cases) by metric, region and system; regions end with their average."""
 
     entries: Sequence[Entry]
     reference: str
     metrics: Sequence[str]
     regions: Sequence[str]
-    cases: Sequence[str]
+    cases: Sequence[str]  # or patients
     values: Mapping[tuple[str, str, str], NDArray[np.float64]]  # metric, region, system
     undefined: Mapping[str, int]  # system -> HD95 of how many cases and regions
     left_out: Mapping[str, Sequence[str]]  # system -> its cases, regions and metrics that not all have
+    per_patient: bool = False
     tests: Sequence[PairedTest] = field(default_factory=tuple)
 
     @property
@@ -101,8 +102,13 @@ def load_entry(name: str, scores: Path, cost: tuple[float, float] | None) -> Ent
     return Entry(name, read_scores(scores), *(cost or (None, None)))
 
 
-def compare_entries(entries: Sequence[Entry], *, reference: str | None = None) -> Comparison:
-    """The systems on what they share; `reference`, the first unless named, is tested against each other one."""
+def compare_entries(
+    entries: Sequence[Entry], *, reference: str | None = None, patients: Mapping[str, str] | None = None
+) -> Comparison:
+    """The systems on what they share; `reference`, the first unless named, is tested against each other one.
+
+    `patients` says whose a case is: the cases of one are averaged first, as tests and intervals need independent ones.
+    """
     names = [entry.name for entry in entries]
     if len(set(names)) < len(names):
         raise ValueError(f"the systems are named {', '.join(names)}; name each differently, as NAME=PATH")
@@ -116,10 +122,13 @@ def compare_entries(entries: Sequence[Entry], *, reference: str | None = None) -
     cases = [c for c in cases if all((m, r, c) in t for m in metrics for r in regions for t in tables.values())]
     if not regions or not metrics or not cases:
         raise ValueError("the systems share no case with the same region and metric; compare runs on the same data")
+    groups: dict[str, list[str]] = {}
+    for case in cases:
+        groups.setdefault((patients or {}).get(case, case), []).append(case)
     values: dict[tuple[str, str, str], NDArray[np.float64]] = {}
     for metric in metrics:
         for name, table in tables.items():
-            rows = np.array([[table[metric, region, case] for case in cases] for region in regions])
+            rows = np.array([[np.mean([table[metric, r, c] for c in own]) for own in groups.values()] for r in regions])
             values |= {(metric, region, name): row for region, row in zip(regions, rows, strict=True)}
             values[metric, AVERAGE, name] = rows.mean(0)
     left_out = {
@@ -132,8 +141,9 @@ def compare_entries(entries: Sequence[Entry], *, reference: str | None = None) -
     }
     if len(regions) > 1:
         regions = [*regions, AVERAGE]
+    undefined = count_undefined(entries, regions, cases)
     comparison = Comparison(
-        entries, reference, metrics, regions, cases, values, count_undefined(entries, regions, cases), left_out
+        entries, reference, metrics, regions, list(groups), values, undefined, left_out, patients is not None
     )
     return Comparison(**{**vars(comparison), "tests": run_tests(comparison)})
 

@@ -132,10 +132,16 @@ def comparison_files(comparison: Comparison) -> dict[str, str | bytes]:
 def report(comparison: Comparison, figures: Sequence[str]) -> str:
     """Everything on one Markdown page."""
     first = comparison.metrics[0]
+    unit = "patients with cases" if comparison.per_patient else "cases"
+    owners = (
+        "The cases of one patient were averaged first."
+        if comparison.per_patient
+        else "Cases count as independent: where several are of one patient, intervals and p are too small (--data)."
+    )
     penalty = describe_conventions("nan" if any(has_nan(comparison, name) for name in comparison.names) else "diagonal")
     parts = [
         "# Comparison\n",
-        f"{len(comparison.cases)} cases that all systems have. Best in bold, second best underlined.\n",
+        f"{len(comparison.cases)} {unit} that all systems have. Best in bold, second best underlined.\n",
         markdown_table(header(comparison), body(comparison, markdown_mark)),
         *[f"![{figure}]({figure})\n" for figure in figures],
         f"## {comparison.reference} against the others\n",
@@ -145,8 +151,7 @@ def report(comparison: Comparison, figures: Sequence[str]) -> str:
         "p (Holm) is corrected for the number of other systems. "
         f"Intervals are {LEVEL:.0%} percentile bootstrap over cases ({RESAMPLES} resamples). "
         "The effect is the rank-biserial correlation: 1 if every case is higher, -1 if every case is lower. "
-        "Cases count as independent: where several are of one patient, intervals and p are too small. Nothing here "
-        "tells how a result varies from training to training.\n",
+        f"{owners} Nothing here tells how a result varies from training to training.\n",
         f"## Ranking by mean {TITLES[first].split(' ')[0]}\n",
         markdown_table(
             ["place", "model", TITLES[first]],
@@ -180,7 +185,7 @@ def notes(comparison: Comparison) -> list[str]:
         for region in comparison.regions:
             count = int(comparison.defined(metric, region).sum())
             if count < len(comparison.cases):
-                lines.append(f"{TITLES[metric]} {region}: means are over the {count} cases where every system has it")
+                lines.append(f"{TITLES[metric]} {region}: means are over the {count} where every system has it")
     for name, cases in comparison.left_out.items():
         if cases:
             what = ", ".join(cases)
