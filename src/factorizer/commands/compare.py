@@ -116,7 +116,8 @@ def print_comparison(comparison: Comparison) -> None:
         tests.add_row(*map(escape, row))
     print_table(tests)
     places = ", ".join(f"{place}. {name}" for place, name, _ in rank(comparison))
-    print_line(escape(f"ranking by mean {TITLES[comparison.metrics[0]]}, places shared unless significantly different: {places}"))
+    title = TITLES[comparison.metrics[0]].split(" ")[0]
+    print_line(escape(f"ranking by mean {title}, places shared unless significantly different: {places}"))
     for line in notes(comparison):
         say(line)
 
