@@ -323,7 +323,7 @@ def draw_curves(curves: dict[str, list[list[tuple[float, float]]]]) -> bytes:
         color, style = f"C{index}", "-" if "factorizer" in name else "--"
         axes.plot(seconds, [statistics.fmean(d) for d in dices], style, color=color, label=name, marker=".")
         axes.fill_between(seconds, [min(d) for d in dices], [max(d) for d in dices], color=color, alpha=0.15)
-    axes.set(xlabel="training time, s", ylabel=f"mean Dice, {CURVE_CASES} held-out cases", ylim=(0, 1))
+    axes.set(xlabel="training time, s", ylabel=f"mean Dice, {CURVE_CASES} held-out cases", ylim=(0.5, 0.92))
     axes.set_xlim(0, SECONDS * 1.02)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, ncols=2, loc="lower right")
