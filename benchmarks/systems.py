@@ -314,14 +314,14 @@ def report(context: typer.Context) -> None:
 
 
 def draw_curves(curves: dict[str, list[list[tuple[float, float]]]]) -> bytes:
-    """Dice against training time: the mean over seeds, with their range."""
+    """Dice against training time: the median over seeds, with their range."""
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
     for index, (name, runs) in enumerate(curves.items()):
         seconds = [point[0] for point in runs[0]]
         dices = [[point[1] for point in points] for points in zip(*runs, strict=True)]
         color, style = f"C{index}", "-" if "factorizer" in name else "--"
-        axes.plot(seconds, [statistics.fmean(d) for d in dices], style, color=color, label=name, marker=".")
+        axes.plot(seconds, [statistics.median(d) for d in dices], style, color=color, label=name, marker=".")
         axes.fill_between(seconds, [min(d) for d in dices], [max(d) for d in dices], color=color, alpha=0.15)
     axes.set(xlabel="training time, s", ylabel=f"mean Dice, {CURVE_CASES} held-out cases", ylim=(0.5, 0.92))
     axes.set_xlim(0, SECONDS * 1.02)
