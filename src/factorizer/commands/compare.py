@@ -102,7 +102,7 @@ def as_json(comparison: Comparison) -> object:
 def print_comparison(comparison: Comparison) -> None:
     from rich.table import Table
 
-    from factorizer.evaluation.compare import TITLES, rank
+    from factorizer.evaluation.compare import NAMES, rank
     from factorizer.reports.tables import body, header, notes, tests_rows
 
     marks = ("bold", "underline", "")
@@ -116,8 +116,8 @@ def print_comparison(comparison: Comparison) -> None:
         tests.add_row(*map(escape, row))
     print_table(tests)
     places = ", ".join(f"{place}. {name}" for place, name, _ in rank(comparison))
-    title = TITLES[comparison.metrics[0]].split(" ")[0]
-    print_line(escape(f"ranking by mean {title}, places shared unless significantly different: {places}"))
+    metric = NAMES[comparison.metrics[0]]
+    print_line(escape(f"ranking by mean {metric}, places shared unless significantly different: {places}"))
     for line in notes(comparison):
         say(line)
 

@@ -251,7 +251,6 @@ def read_picture(case: str, file: Path, *, as_label: bool) -> tuple[Array, Voxel
         raise DataError(Problem(case, str(file), f"it is no readable picture ({error})", "replace the file")) from None
     if as_label:
         array = np.any(array, axis=-1) if array.ndim == 3 else array
-        values = array if array.max(initial=0) <= 255 and array.min(initial=0) >= 0 else np.not_equal(array, 0)
-        array = np.not_equal(array, 0) if np.any(values % 1) else values
-        array = array.astype(np.uint8)
+        are_labels = array.min(initial=0) >= 0 and array.max(initial=0) <= 255 and not np.any(array % 1)
+        array = (array if are_labels else np.not_equal(array, 0)).astype(np.uint8)
     return array, VoxelGrid(tuple(array.shape[:2]), np.eye(3))

@@ -16,6 +16,7 @@ from factorizer.evaluation.statistics import Difference, bootstrap_mean, compare
 
 AVERAGE = "Avg."
 HIGHER_IS_BETTER = {"dice": True, "hd95_mm": False}
+NAMES = {"dice": "Dice", "hd95_mm": "HD95"}
 TITLES = {"dice": "Dice (%)", "hd95_mm": "HD95 (mm)"}
 FACTOR = {"dice": 100.0, "hd95_mm": 1.0}
 SIGNIFICANT = 0.05

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from factorizer.evaluation.compare import HIGHER_IS_BETTER, TITLES, Comparison, rank
+from factorizer.evaluation.compare import HIGHER_IS_BETTER, NAMES, TITLES, Comparison, rank
 from factorizer.evaluation.scores import describe_conventions
 from factorizer.evaluation.statistics import LEVEL, RESAMPLES, stars
 from factorizer.reports.figures import draw_boxes, draw_costs
@@ -47,7 +47,7 @@ def body(comparison: Comparison, mark: Mark) -> list[list[str]]:
 
 
 def header(comparison: Comparison) -> list[str]:
-    columns = [f"{TITLES[m].split(' ')[0]} {region}" for m in comparison.metrics for region in comparison.regions]
+    columns = [f"{NAMES[m]} {region}" for m in comparison.metrics for region in comparison.regions]
     return ["Model", "#Params", "FLOPs", *columns]
 
 
@@ -138,7 +138,9 @@ def report(comparison: Comparison, figures: Sequence[str]) -> str:
         if comparison.per_patient
         else "Cases count as independent: where several are of one patient, intervals and p are too small (--data)."
     )
-    penalty = describe_conventions("nan" if any(has_nan(comparison, name) for name in comparison.names) else "diagonal")
+    conventions = describe_conventions(
+        "nan" if any(has_nan(comparison, name) for name in comparison.names) else "diagonal"
+    )
     parts = [
         "# Comparison\n",
         f"{len(comparison.cases)} {unit} that all systems have. Best in bold, second best underlined.\n",
@@ -152,13 +154,13 @@ def report(comparison: Comparison, figures: Sequence[str]) -> str:
         f"Intervals are {LEVEL:.0%} percentile bootstrap over cases ({RESAMPLES} resamples). "
         "The effect is the rank-biserial correlation: 1 if every case is higher, -1 if every case is lower. "
         f"{owners} Nothing here tells how a result varies from training to training.\n",
-        f"## Ranking by mean {TITLES[first].split(' ')[0]}\n",
+        f"## Ranking by mean {NAMES[first]}\n",
         markdown_table(
             ["place", "model", TITLES[first]],
             [[str(place), name, f"{mean:.2f}"] for place, name, mean in rank(comparison)],
         ),
         "Systems share a place unless one is significantly better than the other (all pairs, Holm-corrected).\n",
-        penalty.replace("the diagonal of the image", "a penalty") + "\n",
+        conventions.replace("the diagonal of the image", "a penalty") + "\n",
         "## What the numbers leave out\n",
         *[f"- {line}\n" for line in notes(comparison)],
     ]
