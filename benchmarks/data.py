@@ -24,6 +24,7 @@ from factorizer.data.cache import CaseStore, Settings
 from factorizer.data.cases import Cohort
 from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset
+from factorizer.data.preprocess import Preprocessing
 from factorizer.data.synthetic import write_synthetic
 from factorizer.doctor import cpu_model
 from factorizer.models.registry import build_model
@@ -38,7 +39,7 @@ def make_patches(cohort: Cohort, cache: Path, length: int, progress: Progress) -
     data = PRESET.data
     volumes = cohort.layout != "pairs"
     spacing = data.spacing_mm if cohort.layout == "isles" else None
-    settings = Settings(cohort.channels, cohort.label_values, spacing, volumes, "zscore-nonzero")
+    settings = Settings(cohort.channels, cohort.label_values, Preprocessing(None, spacing, volumes))
     store = CaseStore(cache, cohort.cases, settings)
     label = f"preprocessing {cohort.root.name}"
     problems = store.prepare(list(store.cases), lambda names: progress.track(names, description=label))

@@ -25,7 +25,7 @@ from factorizer.data.cache import settings_for
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import mean_scores, read_scores, write_scores
 from factorizer.files import write_atomically
-from factorizer.inference.load import load, read_weights
+from factorizer.inference.load import load, read_weights, trained_on
 from factorizer.inference.score import score_case
 from factorizer.inference.zoo import region_dice, write_model
 
@@ -88,6 +88,7 @@ def main(
     count = sum(p.numel() for p in predictor.networks[0].parameters())
     card = write_card(about, name, predictor.preset, run, folder, change, count)
     write_atomically(folder / "card.md", card)
+    write_atomically(folder / "trained_on.json", json.dumps(sorted(trained_on([run])), indent=0) + "\n")
     notice = f"weights.safetensors: {about.title} (zoo:{name})\n\n{about.data}\n\n{about.licence}\n"
     write_atomically(folder / "LICENSE.txt", notice)
     shutil.rmtree(ZOO / name, ignore_errors=True)

@@ -14,7 +14,7 @@ SOURCE = Path(factorizer.__file__).parent
 ALLOWED = {
     "nn": {"nn"},
     "models": {"nn", "models"},
-    "data": {"config", "data", "files"},
+    "data": {"config", "data", "doctor", "files"},
     "inference": {"config", "data", "evaluation", "files", "inference", "models", "nn"},
     "evaluation": {"config", "data", "evaluation", "files"},
     "training": {"config", "data", "doctor", "evaluation", "files", "inference", "models", "nn", "reports", "training"},

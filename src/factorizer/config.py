@@ -109,6 +109,9 @@ class Data(Section):
     channels: tuple[str, ...] = required("image channels in the order the model takes them", min_length=1)
     labels: dict[str, int] = required("value of each label in the label map, background 0 left out", min_length=1)
     regions: dict[str, tuple[str, ...]] = required("the model's outputs: each the union of some labels", min_length=1)
+    clip: dict[str, Range] = options(
+        {}, "range that a channel's intensities are cut to first, such as {CT: [-160, 240]}; empty cuts nothing"
+    )
     spacing_mm: tuple[Positive, ...] | None = options(
         None, "grid that images are resampled to, one number per axis; null keeps the image's own"
     )
@@ -120,7 +123,7 @@ class Data(Section):
     mask_suffix: str | None = options(
         None, "how masks of 2D pictures are named after them, such as _1stHO; null tries the usual ones", min_length=1
     )
-    foreground_fraction: Probability = options(0.0, "share of patches centred on a region's voxel; 0 is uniform")
+    foreground_fraction: Probability = options(0.0, "share of patches centred on a voxel of some region; 0 is uniform")
     augmentation: Augmentation = section(Augmentation, "random changes of training patches, in this order (App. A)")
 
     @model_validator(mode="after")
@@ -135,6 +138,11 @@ class Data(Section):
             raise ValueError(f"labels have the values {values}; give each its own value from 1 to 255")
         if len(set(self.channels)) < len(self.channels):
             raise ValueError(f"channels are {', '.join(self.channels)}; name each once")
+        for channel, (low, high) in self.clip.items():
+            if channel not in self.channels:
+                raise ValueError(f"clip names {channel}; the channels are {', '.join(self.channels)}")
+            if low >= high:
+                raise ValueError(f"clip of {channel} is [{low:g}, {high:g}]; give the lower end first")
         if self.spacing_mm is not None and len(self.spacing_mm) != len(self.patch_size):
             raise ValueError(f"spacing_mm has {len(self.spacing_mm)} numbers, patch_size {len(self.patch_size)}")
         axes, dims = self.augmentation.flip.axes or (), len(self.patch_size)

@@ -150,3 +150,15 @@ def test_2d() -> None:
     assert (y[x[0] > 0.6] == 1).all()
     assert (y[x[0] < 0.4] == 0).all()
     assert not torch.equal(y, label)
+
+
+def test_rotation_turns_bodies_in_space() -> None:
+    """A ball in slices six times as thick as pixels stays a ball, and stays in the patch."""
+    spacing = (0.6, 0.6, 3.6)
+    places = np.stack(np.meshgrid(*(np.arange(n) - (n - 1) / 2 for n in (90, 90, 16)), indexing="ij"), -1)
+    ball = torch.from_numpy((np.linalg.norm(places * spacing, axis=-1) < 20).astype(np.uint8))
+    changes = Changes(rotation_degrees=(30.0, 0.0, 0.0), scale=1.0)
+    _, turned = apply_augmentation(ball[None].float(), ball, changes, spacing)
+    assert (turned != ball).float().mean() < 0.02
+    _, sheared = apply_augmentation(ball[None].float(), ball, changes)
+    assert (sheared != ball).float().mean() > 0.1

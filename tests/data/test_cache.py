@@ -13,9 +13,10 @@ from writing import random_image, write_msd, write_nifti
 from factorizer.data import cache
 from factorizer.data.cache import CaseStore, Settings
 from factorizer.data.layouts import read_cohort
+from factorizer.data.preprocess import Preprocessing
 
 VALUES = {0: 0, 1: 1, 2: 2, 3: 3}
-SETTINGS = Settings(("T1",), VALUES, None, True, "zscore-nonzero")
+SETTINGS = Settings(("T1",), VALUES, Preprocessing())
 
 
 def make_store(folder: Path, settings: Settings = SETTINGS) -> CaseStore:
@@ -32,9 +33,9 @@ def count_preparations(monkeypatch) -> list[str]:
     prepared: list[str] = []
     original = cache.prepare_case
 
-    def counting(case, **options):
+    def counting(case, *args, **options):
         prepared.append(case.name)
-        return original(case, **options)
+        return original(case, *args, **options)
 
     monkeypatch.setattr(cache, "prepare_case", counting)
     return prepared
@@ -57,7 +58,7 @@ def test_a_changed_file_or_setting_makes_another_entry(folder: Path, monkeypatch
     write_nifti(folder / "set" / "imagesTr" / "case_000.nii.gz", random_image(77))
     changed = np.array(make_store(folder).open("case_000")[0])
     assert not np.array_equal(before, changed)
-    plain = make_store(folder, replace(SETTINGS, normalization="none")).open("case_000")[0]
+    plain = make_store(folder, replace(SETTINGS, preprocessing=Preprocessing(normalization="none"))).open("case_000")[0]
     np.testing.assert_array_equal(plain[0], random_image(77))
     assert len(prepared) == 3
 

@@ -12,7 +12,9 @@ from writing import random_image, random_label, write_isles, write_msd, write_ni
 
 from factorizer.cli import app
 from factorizer.config import load_preset
+from factorizer.data.cache import settings_for
 from factorizer.data.check import check_cohort
+from factorizer.data.images import read_image
 from factorizer.data.layouts import read_cohort
 from factorizer.data.plan import fit_patch, plan_strides
 
@@ -158,3 +160,45 @@ def test_patches_fit_and_divide() -> None:
     assert plan_strides([160, 160, 12], [1, 1, 6]) == [(2, 2, 1), (2, 2, 1), (2, 2, 2), (2, 2, 1)]  # thick slices last
     assert plan_strides([6, 6, 6], [1, 1, 1]) == [(2, 2, 2)]
     assert plan_strides([500, 500], [1, 1]) == [(2, 2)] * 4
+
+
+def test_zero_is_a_tissue_in_ct(tmp_path: Path) -> None:
+    """Air at -1000 and 0 HU in the organ: the plan clips to the labelled voxels and normalizes all of them alike."""
+    generator = np.random.default_rng(0)
+    for index in range(2):
+        label = np.zeros((16, 16, 16), np.uint8)
+        label[4:12, 4:12, 4:12] = 1
+        image = np.where(label, generator.integers(-50, 150, label.shape), -1000).astype(np.int16)
+        image[0, 0, 0] = 2000
+        write_nifti(tmp_path / "ct" / "imagesTr" / f"pat_{index}_0000.nii.gz", image)
+        write_nifti(tmp_path / "ct" / "labelsTr" / f"pat_{index}.nii.gz", label)
+    about = {"channel_names": {"0": "CT"}, "labels": {"background": 0, "liver": 1}, "file_ending": ".nii.gz"}
+    (tmp_path / "ct" / "dataset.json").write_text(json.dumps(about))
+    result = runner.invoke(app, ["data", "plan", str(tmp_path / "ct"), "-o", str(tmp_path / "ct.yaml")])
+    assert result.exit_code == 0, result.output
+    data = load_preset(tmp_path / "ct.yaml").data
+    low, high = data.clip["CT"]
+    assert -50 <= low < -45
+    assert 145 < high <= 150
+    assert not data.crop_to_nonzero
+    cohort = read_cohort(tmp_path / "ct")
+    prepared = settings_for(cohort, data).prepare(cohort.cases[0], with_label=True)
+    before = read_image(cohort.cases[0]).array[0]
+    around = [float(prepared.image[0][before == value].mean()) for value in (-1, 0, 1)]
+    assert around[0] < around[1] < around[2]  # no hole at zero
+
+
+def test_folds_are_of_the_labelled_and_in_json(tmp_path: Path) -> None:
+    folder = write_isles(tmp_path / "set", cases=4)
+    next((folder / "derivatives").rglob("*0002_ses-0001_msk.nii.gz")).unlink()
+    next((folder / "derivatives").rglob("*0003_ses-0001_msk.nii.gz")).write_bytes(b"broken")
+    for options in ((), ("--stratify",)):
+        file = tmp_path / f"folds{len(options)}.json"
+        result = runner.invoke(app, ["data", "folds", str(folder), "-o", str(file), "--folds", "2", *options])
+        assert result.exit_code == 0, result.output
+        dealt = [name for names in json.loads(file.read_text())["folds"].values() for name in names]
+        assert sorted(dealt) == [f"sub-strokecase000{i}" for i in (0, 1, 3)]
+    assert "not a NIfTI image" in result.output
+    result = runner.invoke(app, ["data", "folds", str(folder), "-o", str(tmp_path / "folds.csv")])
+    assert result.exit_code == 2
+    assert "ends in .json" in result.output

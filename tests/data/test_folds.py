@@ -116,7 +116,7 @@ def test_a_run_keeps_its_folds_whatever_is_right_today(tmp_path: Path) -> None:
 
 
 def test_too_few_patients_are_named() -> None:
-    with pytest.raises(DataError, match="3 patients cannot be dealt into 5 folds"):
+    with pytest.raises(DataError, match="3 labelled patients cannot be dealt into 5 folds"):
         draw_folds(make_cases(9, per_patient=3), num_folds=5, seed=0)
 
 
@@ -125,3 +125,19 @@ def test_a_damaged_folds_file_is_named(tmp_path: Path) -> None:
     file.write_text("[]")
     with pytest.raises(DataError, match="it holds no folds"):
         read_folds(file, make_cases(2))
+
+
+def test_splits_of_nnunet_are_read(tmp_path: Path) -> None:
+    cases, file = make_cases(4), tmp_path / "splits_final.json"
+    names = [case.name for case in cases]
+    splits = [{"train": names[2:], "val": names[:2]}, {"train": names[:2], "val": names[2:]}]
+    file.write_text(json.dumps(splits))
+    assert read_folds(file, cases) == {0: names[:2], 1: names[2:]}
+    file.write_text(json.dumps(splits[:1]))  # a single split: the others are never held out
+    assert split_fold(read_folds(file, cases), 0) == (names[2:], names[:2])
+    file.write_text(json.dumps([splits[0], splits[0]]))
+    with pytest.raises(DataError, match="stands in two folds"):
+        read_folds(file, cases)
+    file.write_text("[1, 2]")
+    with pytest.raises(DataError, match=r"it holds no folds .* give a CSV"):
+        read_folds(file, cases)

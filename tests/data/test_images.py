@@ -16,7 +16,7 @@ from writing import SHAPE, random_image, random_label, write_isles, write_msd, w
 from factorizer.data.cases import Case, Cohort, DataError, Source
 from factorizer.data.images import canonical_grid, read_image, read_label, restore_orientation
 from factorizer.data.layouts import read_cohort
-from factorizer.data.preprocess import prepare_case, restore
+from factorizer.data.preprocess import Preprocessing, prepare_case, restore
 
 ORIENTATIONS = [
     np.array(list(zip(axes, signs, strict=True)))
@@ -50,14 +50,8 @@ def test_all_48_orientations_have_the_same_content_and_a_way_back(tmp_path: Path
     np.testing.assert_allclose(canonical_grid(volume.grid).affine, affine, atol=1e-9)
     np.testing.assert_array_equal(read_label(case, {0: 0, 1: 1}, volume.grid), volume.array[0] > 50)
     np.testing.assert_array_equal(restore_orientation(volume.array, volume.grid)[0], turned.get_fdata(dtype=np.float32))
-    prepared = prepare_case(  # and through all of preprocessing
-        case,
-        channels=("T1",),
-        label_values={0: 0, 1: 1},
-        spacing_mm=(0.5, 0.75, 1.0),
-        crop_to_nonzero=True,
-        normalization="zscore-nonzero",
-    )
+    whole = Preprocessing(spacing_mm=(0.5, 0.75, 1.0))
+    prepared = prepare_case(case, whole, channels=("T1",), label_values={0: 0, 1: 1})
     assert prepared.label is not None
     assert prepared.label.shape == tuple(2 * n for n in SHAPE)
     back = restore(prepared.label[None], prepared.frame, "nearest")[0]
@@ -215,3 +209,29 @@ def test_a_label_stored_as_float_and_a_hair_off_is_fine(cohort: Cohort) -> None:
     affine[0, 3] = 1e-4
     write_nifti(case.label, random_label(0).astype(np.float32), affine)
     np.testing.assert_array_equal(read_label(case, cohort.label_values, read_image(case).grid), random_label(0))
+
+
+def test_a_flipped_bit_in_a_compressed_file_is_noticed(tmp_path: Path) -> None:
+    """Its checksum is at the end, behind the last voxel, where a reader of voxels does not come."""
+    file = write_nifti(tmp_path / "image.nii.gz", random_image(0).astype(np.int16))
+    whole, generator = file.read_bytes(), np.random.default_rng(0)
+    for place in generator.integers(len(whole) // 2, len(whole) - 8, 20):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(generator.integers(8))
+        file.write_bytes(damaged)
+        with pytest.raises(DataError, match="damaged or cut short"):
+            read_image(Case("case", {"T1": Source(file)}))
+
+
+def test_labels_stored_with_a_scale_factor_are_whole_numbers(tmp_path: Path) -> None:
+    image = nibabel.Nifti1Image(random_label(0).astype(np.float32), np.eye(4))
+    image.set_data_dtype(np.int16)  # nibabel then scales floats to the whole range
+    nibabel.save(image, tmp_path / "label.nii.gz")
+    assert np.any(nibabel.load(tmp_path / "label.nii.gz").get_fdata() % 1)
+    file = write_nifti(tmp_path / "image.nii.gz", random_image(0), np.eye(4))
+    case = Case("case", {"T1": Source(file)}, tmp_path / "label.nii.gz")
+    label = read_label(case, {0: 0, 1: 1, 2: 2, 3: 3}, read_image(case).grid)
+    np.testing.assert_array_equal(label, random_label(0))
+    write_nifti(tmp_path / "label.nii.gz", random_label(0) + np.float32(0.25), np.eye(4))
+    with pytest.raises(DataError, match=r"not declared: 0\.25, 1\.25"):
+        read_label(case, {0: 0, 1: 1, 2: 2, 3: 3}, read_image(case).grid)

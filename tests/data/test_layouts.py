@@ -19,7 +19,7 @@ from writing import (
 )
 
 from factorizer.config import load_preset
-from factorizer.data.cases import DataError, select_channels, select_label_values
+from factorizer.data.cases import DataError, note_renamed_labels, select_channels, select_label_values
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label, read_picture
 from factorizer.data.layouts import read_cohort
@@ -344,3 +344,39 @@ def test_channels_that_the_data_do_not_have_are_named(tmp_path: Path) -> None:
     assert select_channels(cohort, ["ADC", "DWI"]) == ("ADC", "DWI")
     with pytest.raises(DataError, match="wants the channels DWI, T1, the data set has DWI, ADC"):
         select_channels(cohort, ["DWI", "T1"])
+
+
+def test_a_jpeg_mask_is_what_is_brighter_than_half(tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    wanted = np.zeros((64, 64), bool)
+    wanted[10:40, 20:50] = True
+    for file in tmp_path.glob("*_1stHO*"):
+        file.unlink()
+    for mode in ("L", "RGB"):
+        Image.fromarray(255 * wanted.astype(np.uint8)).convert(mode).save(tmp_path / "m_1stHO.jpg", quality=60)
+        ringing, _ = read_picture("m", tmp_path / "m_1stHO.jpg", as_label=False)
+        assert len(np.unique(ringing)) > 2
+        read, _ = read_picture("m", tmp_path / "m_1stHO.jpg", as_label=True)
+        np.testing.assert_array_equal(read > 0, wanted)
+
+
+def test_pictures_with_several_classes_or_several_masks_are_refused(tmp_path: Path) -> None:
+    write_pairs(tmp_path)
+    cohort = read_cohort(tmp_path)
+    Image.fromarray(random_label(0, (0, 1, 2), (20, 30))).save(cohort.cases[0].label)
+    with pytest.raises(DataError, match="0, 1, 2 look like several classes"):
+        read_label(cohort.cases[0], cohort.label_values, read_image(cohort.cases[0]).grid)
+    Image.fromarray(random_label(0, (0, 255), (20, 30))).save(tmp_path / f"{cohort.cases[0].name}_mask.png")
+    with pytest.raises(DataError, match=r"NAME_1stHO and NAME_mask; say which are the masks"):
+        read_cohort(tmp_path)
+    assert len(read_cohort(tmp_path, mask_suffix="_1stHO").cases) == 3
+
+
+def test_labels_taken_by_value_are_named(tmp_path: Path) -> None:
+    cohort = read_cohort(write_nnunet(tmp_path, labels={"background": 0, "NCR": 1, "ED": 2, "ET": 3}))
+    (warning,) = note_renamed_labels(cohort, BRATS.labels)
+    assert warning.severity == "warning"
+    assert "NCR as edema, ED as necrosis, ET as enhancing" in str(warning)
+    assert note_renamed_labels(cohort, cohort.labels) == []
+    report = check_cohort(cohort, labels=BRATS.labels, regions=BRATS.regions)
+    assert [p for p in report.problems if "taken by value" in p.message] == [warning]

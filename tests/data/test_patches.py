@@ -16,6 +16,7 @@ from factorizer.config import Augmentation
 from factorizer.data.cache import CaseStore, Settings
 from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset, cut_patch, padding_of
+from factorizer.data.preprocess import Preprocessing
 
 LABELS, REGIONS = {"a": 1, "b": 2, "c": 3}, {"A": ("a",), "BC": ("b", "c")}
 
@@ -24,7 +25,7 @@ LABELS, REGIONS = {"a": 1, "b": 2, "c": 3}, {"A": ("a",), "BC": ("b", "c")}
 def store(tmp_path_factory: pytest.TempPathFactory) -> CaseStore:
     folder = tmp_path_factory.mktemp("data")
     cohort = read_cohort(write_msd(folder / "set", cases=5, channels=["T1", "T2"]))
-    settings = Settings(("T1", "T2"), cohort.label_values, None, True, "zscore-nonzero")
+    settings = Settings(("T1", "T2"), cohort.label_values, Preprocessing())
     store = CaseStore(folder / "cache", cohort.cases, settings)
     assert store.prepare(list(store.cases)) == []
     return store
@@ -96,7 +97,7 @@ def test_foreground_patches_hold_a_labelled_voxel(tmp_path: Path) -> None:
     write_nifti(tmp_path / "imagesTr" / "case_000.nii.gz", random_image(0, label.shape))
     write_nifti(tmp_path / "labelsTr" / "case_000.nii.gz", label)
     cohort = read_cohort(tmp_path)
-    settings = Settings(("T1",), cohort.label_values, None, False, "none")
+    settings = Settings(("T1",), cohort.label_values, Preprocessing(crop_to_nonzero=False, normalization="none"))
     store = CaseStore(tmp_path / "cache", cohort.cases, settings)
     options = {"augmentation": None, "length": 200}
     always = make(store, foreground_fraction=1.0, **options)
@@ -125,3 +126,14 @@ def test_an_index_out_of_range_and_no_case_are_errors(store: CaseStore) -> None:
 def test_samples_are_spread_evenly(store: CaseStore) -> None:
     counts = Counter(make(store, length=23)[i]["case"] for i in range(23))
     assert max(counts.values()) - min(counts.values()) <= 1
+
+
+def test_foreground_is_each_region_as_often_and_nothing_else(store: CaseStore) -> None:
+    """A large label of no region is not looked for; a region of one voxel is, as often as one of a thousand."""
+    label = np.full((40, 40, 40), 4, np.uint8)
+    label[5:15, 5:15, 5:15], label[30, 30, 30] = 1, 3
+    dataset = make(store, foreground_fraction=1.0)
+    starts = [dataset.patch_start(label, np.random.default_rng(i)) for i in range(300)]
+    around_voxel = np.mean([start == (26, 26, 26) for start in starts])
+    assert 0.4 < around_voxel < 0.6
+    assert all(max(start) <= 10 for start in starts if start != (26, 26, 26))

@@ -11,6 +11,7 @@ from writing import write_nifti
 from factorizer.data.cases import Case, Source
 from factorizer.data.preprocess import (
     Prepared,
+    Preprocessing,
     nonzero_box,
     prepare_case,
     resample,
@@ -24,8 +25,7 @@ def prepare(folder: Path, image: np.ndarray, label: np.ndarray, spacing=(1.0, 1.
     affine = np.diag((-spacing[0], *spacing[1:], 1.0))
     channels = {f"c{i}": Source(write_nifti(folder / f"{i}.nii.gz", x, affine)) for i, x in enumerate(image)}
     case = Case("case", channels, write_nifti(folder / "label.nii.gz", label, affine))
-    settings = {"spacing_mm": None, "crop_to_nonzero": True, "normalization": "zscore-nonzero"} | options
-    return prepare_case(case, channels=tuple(channels), label_values={0: 0, 1: 1}, **settings)
+    return prepare_case(case, Preprocessing(**options), channels=tuple(channels), label_values={0: 0, 1: 1})
 
 
 @pytest.fixture
@@ -112,3 +112,11 @@ def test_resampling_keeps_the_extent() -> None:
 def test_normalization_can_be_left_out(tmp_path: Path, image) -> None:
     prepared = prepare(tmp_path, image, image[0] > 0, normalization="none", crop_to_nonzero=False)
     np.testing.assert_array_equal(prepared.image, image[:, ::-1])
+
+
+def test_channels_are_clipped_before_all_else(tmp_path: Path, image) -> None:
+    options = {"crop_to_nonzero": False, "normalization": "none"}
+    prepared = prepare(tmp_path, image, image[0] > 15, clip=((12.0, 15.0), None), **options)
+    plain = prepare(tmp_path, image, image[0] > 15, **options)
+    np.testing.assert_array_equal(prepared.image[0], np.clip(plain.image[0], 12, 15))
+    np.testing.assert_array_equal(prepared.image[1], plain.image[1])

@@ -16,7 +16,7 @@ from factorizer.data.folds import read_folds, split_fold
 from factorizer.data.images import read_image, read_label, turn_to_canonical
 from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset
-from factorizer.data.preprocess import prepare_case, restore
+from factorizer.data.preprocess import Preprocessing, prepare_case, restore
 from factorizer.inference.load import make_network
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
@@ -39,7 +39,7 @@ def test_all_cases_are_found(cohort: Cohort) -> None:
 
 def test_some_cases_are_read_and_give_patches(cohort: Cohort, tmp_path: Path) -> None:
     spacing = load_preset("isles22").data.spacing_mm if cohort.layout == "isles" else None
-    settings = Settings(cohort.channels, cohort.label_values, spacing, True, "zscore-nonzero")
+    settings = Settings(cohort.channels, cohort.label_values, Preprocessing(spacing_mm=spacing))
     names = [case.name for case in cohort.cases[:: len(cohort.cases) // 4]][:4]
     store = CaseStore(tmp_path, cohort.cases, settings)
     assert store.prepare(names) == []
@@ -66,14 +66,8 @@ def test_a_label_goes_to_the_grid_of_the_network_and_back(cohort: Cohort) -> Non
     grid = read_image(case).grid
     label = read_label(case, cohort.label_values, grid)
     isles = cohort.layout == "isles"
-    prepared = prepare_case(
-        case,
-        channels=cohort.channels,
-        label_values=cohort.label_values,
-        spacing_mm=(2.0, 2.0, 2.0) if isles else None,
-        crop_to_nonzero=True,
-        normalization="zscore-nonzero",
-    )
+    preprocessing = Preprocessing(spacing_mm=(2.0, 2.0, 2.0) if isles else None)
+    prepared = prepare_case(case, preprocessing, channels=cohort.channels, label_values=cohort.label_values)
     assert prepared.label is not None
     back = restore(prepared.label[None], prepared.frame, "nearest")[0]
     assert back.shape == grid.shape

@@ -21,7 +21,7 @@ from factorizer.config import change_preset, load_preset
 from factorizer.data.images import Volume, VoxelGrid
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
-from factorizer.data.preprocess import prepare_volume
+from factorizer.data.preprocess import preprocessing_of
 from factorizer.data.synthetic import write_synthetic
 from factorizer.evaluation.metrics import dice
 from factorizer.inference.load import make_network
@@ -65,9 +65,7 @@ def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
     predictor = Predictor(preset, [make_network(preset)])
     image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)
     grid = VoxelGrid((16, 16, 24), np.diag([-1.0, 1.0, 1.0, 1.0]))
-    prepared = prepare_volume(
-        Volume(image, grid), None, name="x", spacing_mm=None, crop_to_nonzero=False, normalization="none"
-    )
+    prepared = preprocessing_of(preset.data).apply(Volume(image, grid))
     layers = layers_of(predictor.networks[0])[:1]
     (view,) = view_layers(predictor, prepared, layers)
     expected, count = np.zeros((1, 16, 16, 24)), np.zeros(24)

@@ -119,6 +119,8 @@ def test_other_data_are_noticed(strokes: Path, whole: Path, tmp_path: Path) -> N
     write_synthetic("isles22", tmp_path / "other", cases=6, size=24, seed=1)
     with pytest.raises(RunError, match=r"was begun with other data, .*: 6 cases differ"):
         run(tmp_path / "other", tmp_path / "run", resume=True)
+    with pytest.raises(RunError, match=r"fold1 was begun with other data, .*: 6 cases differ"):
+        train_fold(PRESET, data=tmp_path / "other", fold=0, out=tmp_path / "run", machine=CPU)
 
 
 def test_folds_of_one_run_have_one_configuration_and_one_split(strokes: Path, whole: Path, tmp_path: Path) -> None:

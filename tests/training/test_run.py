@@ -55,6 +55,9 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
     assert all(torch.allclose(tuned[name], source[name], atol=1e-6) for name in source if name != stem)
     assert any("drawn anew: stem.weight" in text for text in said)
     assert any(text.startswith(f"loaded from {whole}: {len(source) - 1} of {len(source)}") for text in said)
+    assert not any("was trained on" in text for text in said)  # the same fold was held out
+    train_fold(other, data=strokes, fold=0, out=tmp_path / "leak", init=str(whole), machine=CPU, say=said.append)
+    assert any(f"2 of the 2 held-out cases have names of cases that {whole} was trained on" in text for text in said)
     (outcome.folder / "scores.csv").unlink()
     assert run(strokes, tmp_path / "run", other, resume=True).finished  # the source is not needed any more
     (outcome.folder / "scores.csv").unlink()

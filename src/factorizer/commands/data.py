@@ -89,7 +89,9 @@ def folds(
     number: Annotated[int, typer.Option("--folds", min=2, help="How many.")] = 5,
     seed: Annotated[int, typer.Option(help="The same seed gives the same folds.")] = 0,
     stratify: Annotated[bool, typer.Option("--stratify", help="Alike in lesion volume; reads all labels.")] = False,
-    split: Annotated[Path | None, typer.Option(metavar="FILE", help="Take a given split: CSV with case, fold.")] = None,
+    split: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Take a split: CSV with case, fold, or nnU-Net's.")
+    ] = None,
     mask_suffix: MaskSuffix = None,
 ) -> None:
     """Deal the cases into folds for cross-validation; a patient is never in two."""
@@ -97,6 +99,8 @@ def folds(
         from factorizer.data.folds import draw_folds, read_folds, write_folds
         from factorizer.data.layouts import read_cohort
 
+        if output.suffix != ".json":
+            raise ValueError(f"-o got {output}; the name of folds ends in .json")
         if output.exists():
             raise ValueError(f"{output} is there already; give another name")
         if split and stratify:
@@ -104,16 +108,14 @@ def folds(
         cohort = read_cohort(folder, mask_suffix=mask_suffix)
         origin = f"split {split.name}" if split else f"seed {seed}{', stratified by volume' * stratify}"
         if split:
-            dealt = read_folds(split, cohort.cases)
+            dealt = read_folds(split, cohort.labelled)
         else:
             volumes = None
             if stratify:
                 _, report = examine(folder, None, mask_suffix)
-                volumes = {case.name: sum((case.label_voxels or {}).values()) for case in report.cases}
-                cases = [case for case in cohort.cases if case.name in volumes]
-            else:
-                cases = list(cohort.cases)
-            dealt = draw_folds(cases, num_folds=number, seed=seed, volumes=volumes)
+                print_problems(report)
+                volumes = {case.name: 0.0 for case in cohort.cases} | {case.name: case.ml for case in report.cases}
+            dealt = draw_folds(cohort.labelled, num_folds=number, seed=seed, volumes=volumes)
         write_folds(output, dealt, origin=origin)
     for fold, names in dealt.items():
         print_line(f"fold {fold}: {len(names)} cases")

@@ -29,7 +29,9 @@ Changes = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the preset; may be repeated."),
 ]
-Split = Annotated[Path | None, typer.Option("--split", metavar="CSV", help="A given split: columns case, fold.")]
+Split = Annotated[
+    Path | None, typer.Option("--split", metavar="FILE", help="A split: CSV with case, fold, or nnU-Net's.")
+]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 Devices = Annotated[
     int | None, typer.Option("--devices", min=1, help="Devices per node; those of torchrun or SLURM unless given.")

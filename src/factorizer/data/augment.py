@@ -7,6 +7,7 @@ distributions than the paper's (a standard deviation for a variance, a scale per
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import radians
 
@@ -14,6 +15,7 @@ import numpy as np
 import torch
 from monai.transforms.intensity.array import AdjustContrast, GaussianSmooth
 from monai.transforms.spatial.array import Affine as MonaiAffine
+from monai.transforms.utils import create_rotate, create_scale
 from torch import Tensor
 
 from factorizer.config import Augmentation, Range
@@ -68,11 +70,16 @@ def draw_augmentation(settings: Augmentation, *, channels: int, dims: int, gener
     )
 
 
-def apply_augmentation(image: Tensor, label: Tensor, changes: Changes) -> tuple[Tensor, Tensor]:
-    """Change a patch (C, *spatial) and its label map (*spatial); labels move by nearest neighbour."""
+def apply_augmentation(
+    image: Tensor, label: Tensor, changes: Changes, spacing_mm: Sequence[float] | None = None
+) -> tuple[Tensor, Tensor]:
+    """Change a patch (C, *spatial) and its label map (*spatial); labels move by nearest neighbour.
+
+    With `spacing_mm` of the voxels rotation is in space: it turns bodies and does not shear thick slices.
+    """
     if changes.rotation_degrees is not None:
-        image = move(image, changes, "bilinear")
-        label = move(label[None].float(), changes, "nearest")[0].to(label.dtype)
+        image = move(image, changes, "bilinear", spacing_mm)
+        label = move(label[None].float(), changes, "nearest", spacing_mm)[0].to(label.dtype)
     axes = [axis for axis, flipped in enumerate(changes.flips) if flipped]
     image, label = image.flip([axis + 1 for axis in axes]), label.flip(axes)
     if changes.noise_variance is not None:
@@ -90,18 +97,18 @@ def apply_augmentation(image: Tensor, label: Tensor, changes: Changes) -> tuple[
     return image.contiguous(), label.contiguous()
 
 
-def move(x: Tensor, changes: Changes, mode: str) -> Tensor:
+def move(x: Tensor, changes: Changes, mode: str, spacing_mm: Sequence[float] | None) -> Tensor:
     """Rotate about the centre and scale (C, *spatial); what comes from outside is zero."""
     assert changes.rotation_degrees is not None
     assert changes.scale is not None
-    transform = MonaiAffine(
-        rotate_params=[radians(angle) for angle in changes.rotation_degrees],
-        scale_params=[1 / changes.scale] * (x.ndim - 1),  # MONAI scales the grid that is looked up
-        mode=mode,
-        padding_mode="zeros",
-        image_only=True,
-    )
-    return as_tensor(transform(x))
+    dims = x.ndim - 1
+    angles = [radians(angle) for angle in changes.rotation_degrees]
+    voxel = [s / min(spacing_mm) for s in spacing_mm] if spacing_mm else [1.0] * dims
+    to_space, to_voxels = (create_scale(dims, s, backend="torch") for s in (voxel, [1 / v for v in voxel]))
+    rotation = create_rotate(dims, angles, backend="torch")
+    scaling = create_scale(dims, [1 / changes.scale] * dims, backend="torch")  # of the grid that is looked up
+    where = to_voxels @ rotation @ scaling @ to_space
+    return as_tensor(MonaiAffine(affine=where, mode=mode, padding_mode="zeros", image_only=True)(x))
 
 
 def as_tensor(x: Tensor) -> Tensor:

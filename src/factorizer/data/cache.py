@@ -24,7 +24,9 @@ from numpy.typing import NDArray
 
 from factorizer.config import Data
 from factorizer.data.cases import Case, Cohort, DataError, Problem, select_channels, select_label_values
-from factorizer.data.preprocess import Normalization, Prepared, prepare_case
+from factorizer.data.images import check_dimensions
+from factorizer.data.preprocess import Prepared, Preprocessing, prepare_case, preprocessing_of
+from factorizer.doctor import available_cores
 
 Array = NDArray[Any]
 VERSION = 2  # of what preprocessing does and of the entries' form
@@ -36,23 +38,18 @@ class Settings:
 
     channels: tuple[str, ...]
     label_values: Mapping[int, int]
-    spacing_mm: tuple[float, ...] | None
-    crop_to_nonzero: bool
-    normalization: Normalization
+    preprocessing: Preprocessing
 
     def prepare(self, case: Case, *, with_label: bool) -> Prepared:
         """Read and preprocess a case."""
-        return prepare_case(
-            case,
-            channels=self.channels,
-            label_values=self.label_values if with_label else None,
-            spacing_mm=self.spacing_mm,
-            crop_to_nonzero=self.crop_to_nonzero,
-            normalization=self.normalization,
-        )
+        values = self.label_values if with_label else None
+        return prepare_case(case, self.preprocessing, channels=self.channels, label_values=values)
 
     def as_text(self) -> str:
-        values = {**vars(self), "label_values": sorted(self.label_values.items()), "version": VERSION}
+        """A setting that came later counts only where it is used, so that entries of before stay good."""
+        steps = {name: value for name, value in vars(self.preprocessing).items() if name != "clip" or value is not None}
+        labels = sorted(self.label_values.items())
+        values = {"channels": self.channels, "label_values": labels, **steps, "version": VERSION}
         return json.dumps(values, sort_keys=True)
 
 
@@ -61,13 +58,9 @@ def settings_for(cohort: Cohort, data: Data) -> Settings:
     if not cohort.cases:
         nothing = Problem("", str(cohort.root), "there is no case", "give the folder of a data set")
         raise DataError(*(cohort.problems or (nothing,)))
-    return Settings(
-        select_channels(cohort, data.channels),
-        select_label_values(cohort, data.labels),
-        data.spacing_mm,
-        data.crop_to_nonzero,
-        data.normalization,
-    )
+    check_dimensions(cohort.cases[0], len(data.patch_size))
+    channels, values = select_channels(cohort, data.channels), select_label_values(cohort, data.labels)
+    return Settings(channels, values, preprocessing_of(data))
 
 
 class CaseStore:
@@ -93,7 +86,7 @@ class CaseStore:
             except DataError as error:
                 problems.extend(error.problems)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        with ThreadPoolExecutor(available_cores()) as pool:
             for _ in zip(pool.map(work, names), track(names), strict=True):
                 pass
         return problems

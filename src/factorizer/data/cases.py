@@ -79,6 +79,11 @@ class Cohort:
     def case(self, name: str) -> Case:
         return next(case for case in self.cases if case.name == name)
 
+    @property
+    def labelled(self) -> tuple[Case, ...]:
+        """The cases that can be trained on."""
+        return tuple(case for case in self.cases if case.label is not None)
+
 
 def select_channels(cohort: Cohort, wanted: Sequence[str]) -> tuple[str, ...]:
     """The data set's names of the channels a preset wants: the same names, or the only one under another name."""
@@ -108,6 +113,18 @@ def select_label_values(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, 
         raise DataError(Problem("", str(cohort.root), message, remedy))
     ours[0] = 0
     return {value: ours[named] for value, named in cohort.label_values.items() if named in ours}
+
+
+def note_renamed_labels(cohort: Cohort, labels: Mapping[str, int]) -> list[Problem]:
+    """A warning where several labels have other names in a preset and are told apart by their values alone."""
+    theirs = {value: name for name, value in cohort.labels.items()}
+    pairs = [f"{theirs[value]} as {name}" for name, value in labels.items() if value in theirs]
+    if len(labels) == 1 or not pairs or cohort.labels.keys() >= labels.keys():
+        return []
+    message = f"its labels have other names than the preset's, and are taken by value: {', '.join(pairs)}"
+    return [
+        Problem("", str(cohort.root), message, "if that is wrong, name the preset's as the data set does", "warning")
+    ]
 
 
 def drop_duplicates(cases: Sequence[Case]) -> tuple[list[Case], list[Problem]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -12,9 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from factorizer.data.cases import Case, Cohort, DataError, Problem, select_channels, select_label_values
+from factorizer.data.cases import (
+    Case,
+    Cohort,
+    DataError,
+    Problem,
+    note_renamed_labels,
+    select_channels,
+    select_label_values,
+)
 from factorizer.data.images import read_image, read_label
 from factorizer.data.regions import labels_to_regions
+from factorizer.doctor import available_cores
 
 
 @dataclass(frozen=True)
@@ -25,8 +33,14 @@ class CaseSummary:
     shape: tuple[int, ...]
     spacing_mm: tuple[float, ...]
     ranges: Mapping[str, tuple[float, float]]  # of each channel
+    foreground_ranges: Mapping[str, tuple[float, float]]  # from the 0.5th to the 99.5th percentile, where a label is
     label_voxels: Mapping[str, int] | None  # of each label; None without a label map
     region_ml: Mapping[str, float] | None  # volume of each region; in 2D thousands of pixels
+
+    @property
+    def ml(self) -> float:
+        """Of all labels together; in 2D thousands of pixels."""
+        return sum((self.label_voxels or {}).values()) * prod(self.spacing_mm) / 1000
 
     @property
     def is_empty(self) -> bool:
@@ -101,6 +115,7 @@ def check_cohort(
     try:
         names = select_channels(cohort, channels) if channels else cohort.channels
         values = select_label_values(cohort, labels)
+        problems += note_renamed_labels(cohort, labels)
     except DataError as error:
         return Report(cohort.layout, cohort.channels, labels, (), [*problems, *error.problems])
 
@@ -113,7 +128,7 @@ def check_cohort(
             advance()
 
     summaries = []
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor(available_cores()) as pool:
         for summary, found in pool.map(work, cohort.cases):
             problems += found
             if summary is not None:
@@ -139,13 +154,17 @@ def summarize(
             problems.append(Problem(case.name, file, message, "look at the image", "warning"))
     ml = prod(volume.spacing_mm) / 1000
     region_ml = label_voxels = None
+    foreground: dict[str, tuple[float, float]] = {}
     if case.label is not None:
         label = read_label(case, label_values, volume.grid)
         label_voxels = {name: int(np.count_nonzero(label == value)) for name, value in labels.items()}
         masks = labels_to_regions(label, labels, regions)
         region_ml = {name: float(np.count_nonzero(mask) * ml) for name, mask in zip(regions, masks, strict=True)}
+        if label.any():
+            ends = (np.percentile(x[label > 0], (0.5, 99.5)).tolist() for x in volume.array)
+            foreground = {channel: (low, high) for channel, (low, high) in zip(channels, ends, strict=True)}
     shape = tuple(volume.array.shape[1:])
-    return CaseSummary(case.name, shape, volume.spacing_mm, ranges, label_voxels, region_ml), problems
+    return CaseSummary(case.name, shape, volume.spacing_mm, ranges, foreground, label_voxels, region_ml), problems
 
 
 def spread(values: Sequence[float], form: str) -> str:

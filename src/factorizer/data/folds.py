@@ -28,8 +28,9 @@ def draw_folds(
     for case in cases:
         patients[case.owner].append(case.name)
     if len(patients) < num_folds:
-        message = f"{len(patients)} patients cannot be dealt into {num_folds} folds"
-        raise DataError(Problem("", "", message, "use fewer folds (training.folds)"))
+        message = f"{len(patients)} labelled patient{'s' * (len(patients) != 1)} cannot be dealt into {num_folds} folds"
+        remedy = "use fewer folds (training.folds)" if len(patients) > 1 else "give labels of at least two patients"
+        raise DataError(Problem("", "", message, remedy))
     generator = np.random.default_rng(seed)
     names = sorted(patients)
     order = [names[i] for i in generator.permutation(len(names))]
@@ -45,7 +46,7 @@ def draw_folds(
 
 
 def read_folds(file: Path, cases: Sequence[Case]) -> Folds:
-    """Folds from a CSV (columns case, fold) or a folds.json, for the cases that there are."""
+    """Folds from a CSV (columns case, fold), a folds.json or nnU-Net's splits_final.json, for the cases there are."""
     given = read_fold_of(file)
     missing = [case.name for case in cases if case.name not in given]
     if missing:
@@ -101,11 +102,19 @@ def read_folds_csv(file: Path) -> Iterator[tuple[str, int]]:
 
 
 def read_folds_json(file: Path) -> Iterator[tuple[str, int]]:
+    """Ours, or nnU-Net's list of splits: what is in no validation set is a fold of its own, always trained on."""
     try:
-        folds = json.loads(file.read_text())["folds"]
-        yield from [(name, int(fold)) for fold, names in folds.items() for name in names]
+        content = json.loads(file.read_text())
+        if isinstance(content, list) and content:
+            folds = {fold: split["val"] for fold, split in enumerate(content)}
+            validated = {name for names in folds.values() for name in names}
+            folds[len(folds)] = sorted({name for split in content for name in split["train"]} - validated)
+        else:
+            folds = content["folds"]
+        yield from [(str(name), int(fold)) for fold, names in folds.items() for name in names]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(Problem("", str(file), f"it holds no folds ({error!r})", "draw them again")) from None
+        remedy = "give a CSV with the columns case and fold, a folds.json, or nnU-Net's splits_final.json"
+        raise DataError(Problem("", str(file), f"it holds no folds ({error!r})", remedy)) from None
 
 
 def write_folds(file: Path, folds: Folds, *, origin: str) -> None:

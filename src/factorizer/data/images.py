@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from factorizer.data.layouts import IMAGES_2D
 
 Array = NDArray[Any]
 GRID_TOLERANCE = 0.1  # of a voxel, by which two grids may be apart
+LABEL_ROUNDING = 1e-3  # by which the values of labels stored with a scale factor may be off
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,12 +154,18 @@ def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGri
     if difference:
         message = f"the label is not on the image's grid: {difference}"
         raise fail(message, "resample it to the image by nearest neighbour")
+    if array.dtype.kind == "f" and np.abs(array - np.rint(array)).max(initial=0) < LABEL_ROUNDING:
+        array = np.rint(array)
     found = np.unique(array).tolist()
     unknown = [value for value in found if value not in label_values]
     if unknown:
         message = f"it has values that are not declared: {list_some(unknown)}"
         raise fail(message, f"correct the label, or declare them ({list_some(sorted(label_values))} are)")
-    if len(label_values) < 256:  # in binary pictures all values but 0 mean the same
+    if len(label_values) == 256:  # in binary pictures all values but 0 mean the same
+        if len(found) > 2 and found[-1] < 128:
+            message = f"its values {list_some(found)} look like several classes, and pairs of pictures have one"
+            raise fail(message, "make a mask of each class and choose by mask_suffix, or use nnU-Net's layout")
+    else:
         meant = [label_values[int(value)] for value in found if label_values[int(value)]]
         if len(set(meant)) < len(meant):
             raise fail(f"its values {list_some(found)} name a label twice", "give each label one value")
@@ -185,6 +193,14 @@ def select_channel(case: str, source: Source, array: Array) -> Array:
     return array[..., source.index] if array.ndim == dims + 1 else array
 
 
+def check_dimensions(case: Case, dims: int) -> None:
+    """Refuse a photograph for a model of volumes, and a scan for one of pictures."""
+    file = next(iter(case.channels.values())).file
+    if is_picture(file) != (dims == 2):
+        message = f"it is {5 - dims}D, and the model is for {dims}D images"
+        raise DataError(Problem(case.name, str(file), message, "choose another model, or other data"))
+
+
 def is_picture(file: Path) -> bool:
     return file.suffix.lower() in IMAGES_2D
 
@@ -199,8 +215,7 @@ def read_nifti(case: str, file: Path) -> tuple[Array, VoxelGrid]:
         return DataError(Problem(case, str(file), message, remedy))
 
     try:
-        image = nibabel.load(file)
-        array = np.asanyarray(image.dataobj)
+        image, array = load_nifti(file)
         affine = np.asarray(image.affine, np.float64)
     except FileNotFoundError:
         raise fail("the file is missing", "add it, or remove the case") from None
@@ -221,6 +236,19 @@ def read_nifti(case: str, file: Path) -> tuple[Array, VoxelGrid]:
     return array, VoxelGrid(tuple(array.shape[:3]), affine)
 
 
+def load_nifti(file: Path) -> tuple[Any, Array]:
+    """The image and its array. A compressed file is read to its end, where its checksum is."""
+    image: Any = nibabel.load(file)
+    if not (file.name.endswith(".gz") and isinstance(image, nibabel.Nifti1Image)):
+        return image, np.asanyarray(image.dataobj)
+    with gzip.open(file) as stream:
+        image = type(image).from_stream(stream)
+        array = np.asanyarray(image.dataobj)
+        while stream.read(2**20):
+            pass
+    return image, array
+
+
 def is_regular(affine: NDArray[np.float64]) -> bool:
     """Whether an affine gives every axis a direction of its own."""
     if not np.isfinite(affine).all():
@@ -232,7 +260,8 @@ def is_regular(affine: NDArray[np.float64]) -> bool:
 
 
 def read_picture(case: str, file: Path, *, as_label: bool) -> tuple[Array, VoxelGrid]:
-    """(H, W), or (H, W, 3) for a coloured image. A coloured label is foreground wherever it is not black."""
+    """(H, W), or (H, W, 3) for a coloured image. A coloured label is foreground wherever it is not black, a
+    JPEG wherever it is brighter than half."""
     from PIL import Image, UnidentifiedImageError
 
     try:
@@ -250,6 +279,8 @@ def read_picture(case: str, file: Path, *, as_label: bool) -> tuple[Array, Voxel
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError) as error:
         raise DataError(Problem(case, str(file), f"it is no readable picture ({error})", "replace the file")) from None
     if as_label:
+        if file.suffix.lower() in (".jpg", ".jpeg"):  # values are only about right
+            array = array > array.max() / 2
         array = np.any(array, axis=-1) if array.ndim == 3 else array
         are_labels = array.min(initial=0) >= 0 and array.max(initial=0) <= 255 and not np.any(array % 1)
         array = (array if are_labels else np.not_equal(array, 0)).astype(np.uint8)

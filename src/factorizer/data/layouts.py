@@ -292,9 +292,14 @@ def brats_style(folder: Path) -> str | None:
 def read_pairs(folder: Path, suffixes: Sequence[str]) -> Cohort | None:
     """2D images and masks in one folder. Left and right eyes, NAME12L and NAME12R, are one patient."""
     files = [file for file in list_folder(folder) if file.suffix.lower() in IMAGES_2D]
-    suffix = next((s for s in suffixes if s and any(file.stem.endswith(s) for file in files)), None)
-    if suffix is None:
+    found = [s for s in suffixes if s and any(file.stem.endswith(s) for file in files)]
+    if not found:
         return None
+    if len(found) > 1:
+        message = f"there are files NAME{' and NAME'.join(found)}"
+        remedy = "say which are the masks (--mask-suffix, or data.mask_suffix of the preset)"
+        raise DataError(Problem("", str(folder), message, remedy))
+    (suffix,) = found
     masks = {file.stem.removesuffix(suffix): file for file in files if file.stem.endswith(suffix)}
     others = [file for file in files if not file.stem.endswith(suffix)]
     stems = {file.stem for file in others}

@@ -38,13 +38,14 @@ class PatchDataset(Dataset[dict[str, Any]]):
         seed: int,
         foreground_fraction: float = 0.0,
         augmentation: Augmentation | None = None,
+        spacing_mm: Sequence[float] | None = None,
     ) -> None:
         if not names:
             raise ValueError("there is no case to take patches from")
         self.store, self.names, self.length = store, list(names), length
         self.patch_size, self.seed = tuple(patch_size), seed
         self.labels, self.regions = dict(labels), {name: tuple(of) for name, of in regions.items()}
-        self.foreground_fraction, self.augmentation = foreground_fraction, augmentation
+        self.foreground_fraction, self.augmentation, self.spacing_mm = foreground_fraction, augmentation, spacing_mm
 
     def __len__(self) -> int:
         return self.length
@@ -60,7 +61,7 @@ class PatchDataset(Dataset[dict[str, Any]]):
         if self.augmentation is not None:
             dims = len(self.patch_size)
             changes = draw_augmentation(self.augmentation, channels=len(image), dims=dims, generator=generator)
-            x, y = apply_augmentation(x, y, changes)
+            x, y = apply_augmentation(x, y, changes, self.spacing_mm)
         return {"image": x, "target": self.target(y), "case": name, "index": index}
 
     def case_of(self, index: int) -> int:
@@ -69,15 +70,18 @@ class PatchDataset(Dataset[dict[str, Any]]):
         return int(np.random.default_rng((self.seed, ORDER, round_number)).permutation(len(self.names))[place])
 
     def patch_start(self, label: Array, generator: np.random.Generator) -> tuple[int, ...]:
-        """The lowest corner of the patch, anywhere or around a voxel that has a label."""
+        """The lowest corner of the patch, anywhere or around a voxel of a region, each that is there as often."""
         free = [max(0, n - size) for n, size in zip(label.shape, self.patch_size, strict=True)]
         start = [int(generator.integers(n + 1)) for n in free]
         centred = generator.random() < self.foreground_fraction
         pick = generator.random()
         if centred:
-            places = np.flatnonzero(label)
-            if len(places):
-                centre = np.unravel_index(places[int(pick * len(places))], label.shape)
+            masks = labels_to_regions(label, self.labels, self.regions)
+            present = [mask for mask in masks if mask.any()]
+            if present:
+                region, part = divmod(pick * len(present), 1)
+                places = np.flatnonzero(present[int(region)])
+                centre = np.unravel_index(places[int(part * len(places))], label.shape)
                 start = [
                     min(max(0, int(c) - size // 2), n) for c, size, n in zip(centre, self.patch_size, free, strict=True)
                 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil, prod
 from pathlib import Path
 from statistics import median
@@ -29,16 +29,19 @@ def plan_preset(cohort: Cohort, report: Report, *, mask_suffix: str | None = Non
     patch = [max(stride, ceil(n / stride) * stride) for n, stride in zip(target, total, strict=True)]
     regions = dict(cohort.regions) or {name: (name,) for name in cohort.labels}
     volumes = len(patch) == 3
+    clip = {channel: window_of(report, channel) for channel in cohort.channels if is_signed(report, channel)}
+    in_air = volumes and not clip  # zero is the air around the scan, neither a colour nor a tissue
     data: dict[str, Any] = {
         "channels": list(cohort.channels),
         "labels": dict(cohort.labels),
         "regions": {name: list(labels) for name, labels in regions.items()},
+        "clip": {channel: window for channel, window in clip.items() if window is not None},
         "spacing_mm": [round(s, 4) for s in spacing] if volumes else None,
         "patch_size": patch,
-        "crop_to_nonzero": volumes,
-        "normalization": "zscore-nonzero" if volumes else "zscore",  # black is a colour, not the air around a scan
+        "crop_to_nonzero": in_air,
+        "normalization": "zscore-nonzero" if in_air else "zscore",
         "mask_suffix": mask_suffix,
-        "foreground_fraction": 0.5 if is_rare(report) else 0.0,
+        "foreground_fraction": 0.5 if is_rare(report, regions) else 0.0,
     }
     widths = [WIDTH[len(patch)] * 2**level for level in range(len(strides) + 1)]
     model = {
@@ -81,7 +84,25 @@ def plan_strides(patch: Sequence[int], spacing: Sequence[float]) -> list[tuple[i
     return strides or [(2,) * len(patch)]
 
 
-def is_rare(report: Report) -> bool:
-    """Whether a random patch will often miss every region: foreground below 1 % of the image."""
-    shares = [sum(c.label_voxels.values()) / prod(c.shape) for c in report.cases if c.label_voxels is not None]
-    return bool(shares) and median(shares) < 0.01
+def is_signed(report: Report, channel: str) -> bool:
+    """Whether zero is a tissue's value, as in CT: a channel that goes far below it. (A little is interpolation.)"""
+    return median(-low / max(high, 1e-9) for low, high in (case.ranges[channel] for case in report.cases)) > 0.1
+
+
+def window_of(report: Report, channel: str) -> tuple[float, float] | None:
+    """The intensities of labelled voxels, of a median case; None where there are none, or only one."""
+    found = [case.foreground_ranges[channel] for case in report.cases if case.foreground_ranges]
+    if not found:
+        return None
+    low, high = (round(median(ends), 1) for ends in zip(*found, strict=True))
+    return (low, high) if low < high else None
+
+
+def is_rare(report: Report, regions: Mapping[str, Sequence[str]]) -> bool:
+    """Whether a random patch will often miss a region: the rarest is below 1 % of the image."""
+    labelled = [(case.label_voxels, prod(case.shape)) for case in report.cases if case.label_voxels is not None]
+
+    def share(names: Sequence[str]) -> float:
+        return median(sum(voxels[name] for name in names) / size for voxels, size in labelled)
+
+    return bool(labelled) and min(map(share, regions.values())) < 0.01

@@ -1,6 +1,6 @@
 """From a case's files to the array a network takes, and exactly back (Sec. 4.2).
 
-Turn to canonical orientation, resample to the preset's spacing, crop to the non-zero box, z-score per channel
+Turn to canonical orientation, clip, resample to the preset's spacing, crop to the non-zero box, z-score per channel
 over its non-zero voxels. A `Frame` remembers what was done; `restore` undoes it in one
 piece, and inference/restore.py the same slab by slab.
 """
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from scipy.ndimage import find_objects
 
+from factorizer.config import Data
 from factorizer.data.cases import Case
 from factorizer.data.images import Volume, VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
 
@@ -51,49 +52,54 @@ class Prepared:
     frame: Frame
 
 
+@dataclass(frozen=True)
+class Preprocessing:
+    """What is done to an image once it is read, in this order; None where nothing is."""
+
+    clip: tuple[tuple[float, float] | None, ...] | None = None  # per channel
+    spacing_mm: tuple[float, ...] | None = None
+    crop_to_nonzero: bool = True
+    normalization: Normalization = "zscore-nonzero"
+
+    def apply(self, volume: Volume, label: Array | None = None, *, name: str = "image") -> Prepared:
+        """Preprocess an image that is in memory, and its label map if there is one."""
+        image = clip_channels(volume.array, self.clip)
+        shape = resampled_shape(image.shape[1:], volume.spacing_mm, self.spacing_mm)
+        image = resample(image, shape, "linear")
+        if label is not None:
+            label = resample(label[None], shape, "nearest")[0]
+        box = nonzero_box(image) if self.crop_to_nonzero else tuple(slice(0, n) for n in shape)
+        image = image[(slice(None), *box)]
+        label = None if label is None else np.ascontiguousarray(label[box])
+        if self.normalization != "none":
+            image = zscore(image, nonzero=self.normalization == "zscore-nonzero")
+        return Prepared(name, np.ascontiguousarray(image, np.float32), label, Frame(volume.grid, shape, box))
+
+
+def preprocessing_of(data: Data) -> Preprocessing:
+    """How a preset wants its images."""
+    clip = tuple(data.clip.get(channel) for channel in data.channels) if data.clip else None
+    return Preprocessing(clip, data.spacing_mm, data.crop_to_nonzero, data.normalization)
+
+
 def prepare_case(
     case: Case,
+    preprocessing: Preprocessing,
     *,
     channels: Sequence[str],
-    label_values: Mapping[int, int] | None,
-    spacing_mm: Sequence[float] | None,
-    crop_to_nonzero: bool,
-    normalization: Normalization,
+    label_values: Mapping[int, int] | None = None,
 ) -> Prepared:
     """Read and preprocess a case; without `label_values` its label is left alone."""
     volume = read_image(case, channels)
     label = read_label(case, label_values, volume.grid) if label_values is not None else None
-    return prepare_volume(
-        volume,
-        label,
-        name=case.name,
-        spacing_mm=spacing_mm,
-        crop_to_nonzero=crop_to_nonzero,
-        normalization=normalization,
-    )
+    return preprocessing.apply(volume, label, name=case.name)
 
 
-def prepare_volume(
-    volume: Volume,
-    label: Array | None,
-    *,
-    name: str,
-    spacing_mm: Sequence[float] | None,
-    crop_to_nonzero: bool,
-    normalization: Normalization,
-) -> Prepared:
-    """Preprocess an image that is in memory, and its label map if there is one."""
-    image = volume.array
-    shape = resampled_shape(image.shape[1:], volume.spacing_mm, spacing_mm)
-    image = resample(image, shape, "linear")
-    if label is not None:
-        label = resample(label[None], shape, "nearest")[0]
-    box = nonzero_box(image) if crop_to_nonzero else tuple(slice(0, n) for n in shape)
-    image = image[(slice(None), *box)]
-    label = None if label is None else np.ascontiguousarray(label[box])
-    if normalization != "none":
-        image = zscore(image, nonzero=normalization == "zscore-nonzero")
-    return Prepared(name, np.ascontiguousarray(image, np.float32), label, Frame(volume.grid, shape, box))
+def clip_channels(image: Array, ranges: Sequence[tuple[float, float] | None] | None) -> Array:
+    """(C, *spatial), each channel cut to its range."""
+    if ranges is None:
+        return image
+    return np.stack([x if ends is None else np.clip(x, *ends) for x, ends in zip(image, ranges, strict=True)])
 
 
 def resampled_shape(

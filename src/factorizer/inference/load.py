@@ -82,9 +82,12 @@ def find_models(source: str | Path, folds: Literal["all"] | Sequence[int] | None
 
 
 def trained_on(folders: Sequence[Path]) -> set[str]:
-    """The cases that some of these folds were trained on; nothing is known of a fold that was copied out of its run."""
+    """The cases that some of these folds were trained on. A model of the zoo says so itself; nothing is known of a fold
+    that was copied out of its run."""
     seen: set[str] = set()
     for folder in folders:
+        if (folder / "trained_on.json").is_file():
+            seen |= set(json.loads((folder / "trained_on.json").read_text()))
         folds, known = folder.parent / "folds.json", folder / "cases.json"
         if folds.is_file() and known.is_file():
             held_out = {case for case, fold in read_fold_of(folds).items() if folder.name == f"fold{fold}"}

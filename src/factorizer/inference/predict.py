@@ -9,10 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from factorizer.config import Preset
 from factorizer.data.cases import Case, DataError, Problem
-from factorizer.data.images import is_picture
-from factorizer.data.outputs import first_file, prediction_file, probabilities_file, write_labels, write_probabilities
+from factorizer.data.images import check_dimensions
+from factorizer.data.outputs import prediction_file, probabilities_file, write_labels, write_probabilities
 from factorizer.inference.memory import check_memory
 from factorizer.inference.postprocess import Cleaning, clean_labels
 from factorizer.inference.predictor import Predictor
@@ -68,13 +67,6 @@ def attempt(case: Case, work: Callable[[], object]) -> Sequence[Problem]:
     return ()
 
 
-def check_dimensions(preset: Preset, case: Case) -> None:
-    flat = is_picture(first_file(case))
-    if flat != (len(preset.data.patch_size) == 2):
-        message = f"it is {'2D' if flat else '3D'}, and the model is for {'3D' if flat else '2D'} images"
-        raise DataError(Problem(case.name, str(first_file(case)), message, "choose another model"))
-
-
 def is_done(out: Path, case: Case, save_probabilities: bool) -> bool:
     return prediction_file(out, case).exists() and (not save_probabilities or probabilities_file(out, case).exists())
 
@@ -106,7 +98,7 @@ def predict_case(
     watch: Watch,
 ) -> None:
     preset = predictor.preset
-    check_dimensions(preset, case)
+    check_dimensions(case, len(preset.data.patch_size))
     check_memory(preset, case, batch_size=predictor.sliding.batch_size, keep_probabilities=save_probabilities)
     prepared = predictor.prepare(case, preset.data.channels)
     advance = watch(case, predictor.windows(prepared))

@@ -14,7 +14,7 @@ from torch import nn
 from factorizer.config import Preset
 from factorizer.data.cases import Case
 from factorizer.data.images import Volume, VoxelGrid, canonical_grid, is_regular, restore_orientation, turn_to_canonical
-from factorizer.data.preprocess import Prepared, prepare_case, prepare_volume
+from factorizer.data.preprocess import Prepared, prepare_case, preprocessing_of
 from factorizer.data.regions import regions_to_labels
 from factorizer.inference.restore import restore_slabs
 from factorizer.inference.sliding import Advance, Sliding, average, mirror
@@ -88,28 +88,12 @@ class Predictor:
         grid = VoxelGrid(tuple(image.shape[1:]), np.asarray(affine, np.float64))
         if grid.affine.shape != (dims + 1, dims + 1) or (dims == 3 and not is_regular(grid.affine)):
             raise ValueError(f"the affine is {grid.affine.tolist()}; give a regular {dims + 1} x {dims + 1} matrix")
-        data = self.preset.data
-        prepared = prepare_volume(
-            Volume(turn_to_canonical(image.astype(np.float32), grid), grid),
-            None,
-            name="image",
-            spacing_mm=data.spacing_mm,
-            crop_to_nonzero=data.crop_to_nonzero,
-            normalization=data.normalization,
-        )
-        return self.segment(prepared).labels
+        volume = Volume(turn_to_canonical(image.astype(np.float32), grid), grid)
+        return self.segment(preprocessing_of(self.preset.data).apply(volume)).labels
 
     def prepare(self, case: Case, channels: Sequence[str]) -> Prepared:
         """Read and preprocess a case; `channels` are its names of the preset's."""
-        data = self.preset.data
-        return prepare_case(
-            case,
-            channels=channels,
-            label_values=None,
-            spacing_mm=data.spacing_mm,
-            crop_to_nonzero=data.crop_to_nonzero,
-            normalization=data.normalization,
-        )
+        return prepare_case(case, preprocessing_of(self.preset.data), channels=channels)
 
     def windows(self, prepared: Prepared) -> int:
         """How often `advance` is called for an image."""

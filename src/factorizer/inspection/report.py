@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from factorizer.data.cases import Case, DataError, Problem
-from factorizer.data.images import read_image, read_label, restore_orientation
+from factorizer.data.images import check_dimensions, read_image, read_label, restore_orientation
 from factorizer.data.outputs import encode_nifti, first_file
 from factorizer.data.regions import labels_to_regions
 from factorizer.files import write_atomically
 from factorizer.inference.memory import GIB, available_bytes
-from factorizer.inference.predict import attempt, check_dimensions
+from factorizer.inference.predict import attempt
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Agreement, Alignment, summarize
 from factorizer.inspection.components import Layer, choose_layers, layers_of
@@ -51,7 +51,7 @@ class Explainer:
 
     def look(self, case: Case) -> None:
         data = self.data
-        check_dimensions(next(iter(self.models.values())).preset, case)
+        check_dimensions(case, len(data.patch_size))
         volume = read_image(case, data.channels)
         reference = self.references.get(case.name)
         label = read_label(reference, self.label_values, volume.grid) if reference is not None else None

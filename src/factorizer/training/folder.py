@@ -81,19 +81,19 @@ def check_siblings(folder: Path, preset: Preset) -> None:
 
 
 def check_cases(folder: Path, entries: Mapping[str, Path]) -> None:
-    """The cases of a run, by content, are those it began with; they are written down when it begins."""
-    file = folder / "cases.json"
+    """The cases of a run, by content, are those that it and its other folds began with; a fold writes them down."""
     now = {name: entry.name for name, entry in sorted(entries.items())}
-    if not file.exists():
-        write_atomically(file, json.dumps(now, indent=0) + "\n")
-        return
-    before = json.loads(file.read_text())
-    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-    if changed:
-        raise RunError(
-            f"{folder} was begun with other data, or with another version of the preprocessing: {len(changed)} cases "
-            f"differ ({', '.join(changed[:3])}{', ...' * (len(changed) > 3)}); give the same --data, or another --out"
-        )
+    for file in sorted(folder.parent.glob("fold*/cases.json")):
+        before = json.loads(file.read_text())
+        changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+        if changed:
+            some = f"{', '.join(changed[:3])}{', ...' * (len(changed) > 3)}"
+            raise RunError(
+                f"{file.parent} was begun with other data, or with another version of the preprocessing: "
+                f"{len(changed)} cases differ ({some}); give the same --data, or another --out"
+            )
+    if not (folder / "cases.json").exists():
+        write_atomically(folder / "cases.json", json.dumps(now, indent=0) + "\n")
 
 
 def is_extension(folder: Path, preset: Preset) -> bool:
@@ -138,9 +138,9 @@ def settle_folds(file: Path, cohort: Cohort, preset: Preset, split: Path | None)
             raise RunError(f"{file} has other folds than {split}; give another --out, or leave out --split")
         return folds, json.loads(file.read_text())["origin"]
     if split is not None:
-        return read_folds(split, cohort.cases), f"split {split.name}"
+        return read_folds(split, cohort.labelled), f"split {split.name}"
     seed = preset.training.seed
-    return draw_folds(cohort.cases, num_folds=preset.training.folds, seed=seed), f"seed {seed}"
+    return draw_folds(cohort.labelled, num_folds=preset.training.folds, seed=seed), f"seed {seed}"
 
 
 def describe_start(folder: Path, preset: Preset, data: Path, options: dict[str, Any]) -> None:

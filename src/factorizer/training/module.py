@@ -193,6 +193,7 @@ class PatchStream(LightningDataModule):
             seed=settings.seed,
             foreground_fraction=data.foreground_fraction,
             augmentation=data.augmentation,
+            spacing_mm=data.spacing_mm,
         )
         mine = held_out[self.trainer.global_rank :: self.trainer.world_size] or held_out[:1]  # all must validate
         self.held_out = WholeCases(self.store, mine, data.labels, data.regions)

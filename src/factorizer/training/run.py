@@ -21,12 +21,12 @@ from torch import nn
 
 from factorizer.config import Preset
 from factorizer.data.cache import CaseStore, Settings, settings_for
-from factorizer.data.cases import Cohort
+from factorizer.data.cases import Cohort, note_renamed_labels
 from factorizer.data.folds import split_fold, write_folds
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.files import write_atomically
-from factorizer.inference.load import find_models, load_what_fits, make_network, read_weights
+from factorizer.inference.load import find_models, load_what_fits, make_network, read_weights, trained_on
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.score import score_case
 from factorizer.inference.sliding import Sliding
@@ -111,7 +111,9 @@ def train_fold(
             say(str(problem))
     others = len(cohort.cases) - sum(map(len, folds.values()))
     if others:
-        say(f"{others} cases of {data} are in no fold of this run, and are left out")
+        say(f"{others} cases of {data} are in no fold of this run (unlabelled, or added since), and are left out")
+    for warning in note_renamed_labels(cohort, preset.data.labels):
+        say(str(warning))
     training, held_out = split_fold(folds, fold)
     settings = settings_for(cohort, preset.data)
     start, step = newest_readable(folder / "checkpoints", say) if resume else (None, 0)
@@ -119,6 +121,8 @@ def train_fold(
     callbacks = [checkpoints, StopOnSignal(checkpoints), *callbacks]
     trainer = make_trainer(preset.training, folder, callbacks, machine, step)
     init = settle_init(folder, init)
+    if init is not None:
+        warn_of_known_cases(init, held_out, say)
     module = make_module(preset, machine, init if start is None else None, say)
     store = CaseStore(out / "cache", cohort.cases, settings)
     stream = PatchStream(preset, store, training, held_out, machine.workers)
@@ -133,7 +137,8 @@ def train_fold(
             if extension:
                 say(extension)
             describe_start(folder, preset, data, {"init": init, **asdict(machine), "processes": trainer.world_size})
-        say(f"going on from {start}" if start else f"training on {len(training)} cases, {len(held_out)} held out")
+        usable = [sum(name in store.entries for name in names) for names in (training, held_out)]
+        say(f"going on from {start}" if start else f"training on {usable[0]} cases, {usable[1]} held out")
         prepared = time.monotonic()
         stopped = fit(trainer, module, stream, start)
         trained = time.monotonic()
@@ -178,6 +183,15 @@ def settle_init(folder: Path, init: str | None) -> str | None:
     if starts and resolved not in (None, before):
         raise RunError(f"{folder} was begun with --init {before}; leave the option out, or give another --out")
     return resolved if not starts else before
+
+
+def warn_of_known_cases(init: str, held_out: Sequence[str], say: Say) -> None:
+    known = len(trained_on(find_models(init)) & set(held_out))
+    if known:
+        say(
+            f"{known} of the {len(held_out)} held-out cases have names of cases that {init} was trained on: if they "
+            "are the same, scores will be too good; give a fold that held them out"
+        )
 
 
 def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path | None) -> bool:
