@@ -94,13 +94,13 @@ def main(folder: Path) -> None:
         [gallery.read(case, "FLAIR") for case in chosen], labels=preset.data.labels, regions=preset.data.regions
     )
     boxes = draw_boxes(compare_entries(entries), "dice")
-    references, values = list_references(data, preset.data)
+    references = list_references(data, preset.data)
     explainer = Explainer(
         {OURS: predictor},
         "both",
         folder / "components",
-        references=references,
-        label_values=values,
+        references=references.cases,
+        label_values=references.values,
         write_volumes=True,
     )
     best = cohort.case(chosen[-1])

@@ -162,6 +162,7 @@ def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Pa
         (("--model", "zoo:nothing"), "the zoo has no model 'nothing'"),
         (("--model", "thing"), "give zoo:NAME"),
         ((), "give either --run RUN or --model zoo:NAME"),
+        (("--run", "RUN/fold0", "-o", "seg.nii.gz"), "seg.nii.gz is the name of an image; give a folder"),
         (("--run", "RUN/fold0", "--speed", "fast"), "has the speeds best, not fast; `factorizer tune` makes"),
         (("--run", "RUN/fold0", "--postprocess"), "has no postprocessing.json"),
         (("--run", "RUN/fold0", "--device", "toaster"), "choose auto, cpu, cuda or mps"),
@@ -303,12 +304,15 @@ def test_files_of_every_kind_do_not_stop_the_others(data: Path, run: Path, tmp_p
     (folder / "good.nii.gz").write_bytes(good)
     (folder / "cut.nii.gz").write_bytes(good[:200] + b"0" * 500)
     write_nifti(folder / "flat.nii.gz", np.ones((8, 8), np.float32))
+    nowhere = bytearray(nibabel.Nifti1Image(np.ones((8, 8, 8), np.float32), np.eye(4)).to_bytes())
+    nowhere[280:284] = np.float32(np.nan).tobytes()  # the first number of the affine
+    (folder / "nowhere.nii").write_bytes(nowhere)
     from PIL import Image
 
     Image.fromarray(np.ones((8, 8), np.uint8)).save(folder / "picture.png")
     result = predict("-i", folder, "-o", tmp_path / "out", "--run", run / "fold0")
     assert result.exit_code == 1
-    assert "1 written, 0 skipped, 3 failed" in result.stdout
+    assert "1 written, 0 skipped, 4 failed" in result.stdout
     assert "it is 2D, and the model is for 3D images" in result.stderr
 
 

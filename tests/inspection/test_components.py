@@ -88,7 +88,7 @@ def test_layers_are_numbered_along_the_data_path() -> None:
         network(torch.randn(1, 2, 16, 16, 16))
     assert seen == [1, 2, 3, 4, 5]
     assert [layer.number for layer in choose_layers(layers, "both")] == [1, 5]
-    assert [layer.number for layer in choose_layers(layers, "2,4")] == [2, 4]
+    assert [layer.number for layer in choose_layers(layers, "2,4,2")] == [2, 4]
     with pytest.raises(ValueError, match="--layer got '9'; give first, last, both, all, or numbers from 1 to 5"):
         choose_layers(layers, "9")
     with pytest.raises(ValueError, match="no blocks that can be looked at"):

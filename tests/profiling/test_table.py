@@ -18,6 +18,8 @@ def test_dice_is_the_mean_over_cases_of_the_mean_over_regions(tmp_path: Path) ->
     for number, text in enumerate(folds):
         (tmp_path / f"fold{number}").mkdir()
         (tmp_path / f"fold{number}" / "scores.csv").write_text(HEADER + text)
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "scores.csv").write_text(HEADER + "c,ET,dice,0.0\n")  # of other data
     assert mean_dice(tmp_path) == (0.75 + 0.25) / 2
     assert mean_dice(tmp_path / "fold1" / "scores.csv") == 0.25
     first, second = add_scores([Row("nnunet"), Row("unetr")], {"nnunet": mean_dice(tmp_path)})

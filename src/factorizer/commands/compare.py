@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
-from factorizer.commands.console import Json, print_json, print_line, print_table, say, say_written, track, user_errors
+from factorizer.commands.console import (
+    Json,
+    print_json,
+    print_line,
+    print_table,
+    refuse_existing,
+    say,
+    say_written,
+    track,
+    user_errors,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,13 +143,14 @@ def qualitative(
     cases: Annotated[
         str | None, typer.Option("--cases", help="Names, separated by commas; from worst to best unless given.")
     ] = None,
-    rows: Annotated[int, typer.Option("--rows", min=1, help="How many cases.")] = 4,
+    rows: Annotated[int | None, typer.Option("--rows", min=1, help="How many cases, 4 unless given.")] = None,
     channel: Annotated[str | None, typer.Option("--channel", help="To draw on; the preset's first.")] = None,
 ) -> None:
     """Draw segmentations side by side: a row per case, the ground truth first, then a column per system."""
     with user_errors():
-        if output.exists():
-            raise ValueError(f"{output} is there already; give another name")
+        refuse_existing(output)
+        if cases and rows:
+            raise ValueError("--rows is for cases that are not named; leave it out with --cases")
         if output.suffix != ".png":
             raise ValueError(f"--output got {output}; give a name that ends in .png")
         from factorizer.config import load_preset
@@ -152,7 +163,7 @@ def qualitative(
         if len(dict(folders)) < len(folders):
             raise ValueError(f"the systems are named {', '.join(n for n, _ in folders)}; name each as NAME=FOLDER")
         gallery = Gallery(data, dict(folders), settings)
-        chosen = gallery.choose([name.strip() for name in cases.split(",")] if cases else None, rows, track)
+        chosen = gallery.choose([name.strip() for name in cases.split(",")] if cases else None, rows or 4, track)
         examples = [gallery.read(case, channel or settings.channels[0]) for case in track(chosen, "reading cases")]
         write_atomically(output, draw_examples(examples, labels=settings.labels, regions=settings.regions))
         say_written(output)

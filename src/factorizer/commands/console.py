@@ -32,6 +32,13 @@ def user_errors() -> Iterator[None]:
         raise typer.Exit(2) from None
 
 
+def refuse_existing(*files: Path) -> None:
+    """Nothing is overwritten."""
+    for file in files:
+        if file.exists():
+            raise ValueError(f"{file} is there already; give another name")
+
+
 def print_table(table: Table) -> None:
     """Nothing is cut or wrapped: a table wider than the terminal is printed as wide as it is."""
     console = Console()

@@ -15,6 +15,7 @@ from factorizer.commands.console import (
     print_problem,
     print_table,
     progress_bar,
+    refuse_existing,
     say,
     say_written,
     user_errors,
@@ -43,6 +44,8 @@ def check(
     with user_errors():
         if figure and figure.suffix != ".png":
             raise ValueError(f"--figure got {figure}; its name must end in .png")
+        if figure:
+            refuse_existing(figure)
         cohort, report = examine(folder, preset, mask_suffix)
     if json:
         print_json(report.as_dict())
@@ -101,8 +104,7 @@ def folds(
 
         if output.suffix != ".json":
             raise ValueError(f"-o got {output}; the name of folds ends in .json")
-        if output.exists():
-            raise ValueError(f"{output} is there already; give another name")
+        refuse_existing(output)
         if split and stratify:
             raise ValueError("--stratify is for folds that are drawn; leave it out with --split")
         cohort = read_cohort(folder, mask_suffix=mask_suffix)

@@ -14,6 +14,7 @@ from factorizer.commands.console import (
     print_line,
     print_problem,
     print_table,
+    refuse_existing,
     say,
     say_written,
     scores_table,
@@ -37,27 +38,48 @@ def evaluate(
     hd95_empty: Annotated[
         str, typer.Option("--hd95-empty", help="HD95 where one mask is empty: nan, diagonal, or millimetres.")
     ] = "diagonal",
+    prediction_values: Annotated[
+        str,
+        typer.Option(
+            "--prediction-values",
+            help="Whose label values predictions carry: preset, as from `predict`, or dataset (BraTS has others).",
+        ),
+    ] = "preset",
     json: Json = False,
 ) -> None:
     """Score predictions against references: Dice, HD95, volumes and lesions, per case and region."""
     with user_errors():
         rule = parse_penalty(hd95_empty)
+        if prediction_values not in ("preset", "dataset"):
+            raise ValueError(f"--prediction-values got {prediction_values!r}; give preset or dataset")
         if output.suffix != ".csv":
             raise ValueError(f"--output got {output}; give a name that ends in .csv")
         stem = output.stem.removeprefix("scores").strip("_- ")
         summary = output.with_name(f"summary_{stem}.json" if stem else "summary.json")
-        for file in (output, summary):
-            if file.exists():
-                raise ValueError(f"{file} is there already; give another name or folder")
+        refuse_existing(output, summary)
         from dataclasses import asdict
 
         from factorizer.config import load_preset
-        from factorizer.evaluation.evaluate import evaluate_folders, make_summary
+        from factorizer.evaluation.evaluate import evaluate_folders, list_references, make_summary, renamed_values
         from factorizer.evaluation.scores import describe_conventions, mean_scores, write_scores
         from factorizer.files import write_atomically
 
         data = load_preset(preset).data
-        result = evaluate_folders(predictions, references, data, hd95_empty=rule, track=track)
+        theirs = renamed_values(list_references(references, data), data)
+        if theirs:
+            used = data.labels if prediction_values == "preset" else theirs
+            say(
+                f"{references} has other label values than the preset; predictions are read as "
+                f"{', '.join(f'{name} = {value}' for name, value in used.items())} (--prediction-values)"
+            )
+        result = evaluate_folders(
+            predictions,
+            references,
+            data,
+            hd95_empty=rule,
+            prediction_values=prediction_values,  # type: ignore[arg-type]
+            track=track,
+        )
         for side, names in result.unmatched.items():
             if names:
                 other = "reference" if side == "predictions" else "prediction"

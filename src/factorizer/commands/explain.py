@@ -86,7 +86,7 @@ def explain(
             print_best(name, table)
         if not tables:
             say("no case has a reference: how well components agree with regions is not measured")
-    if problems:
+    if any(problem.severity == "error" for problem in problems):
         raise typer.Exit(1)
 
 
@@ -108,28 +108,29 @@ def load_models(runs: list[str], device: str) -> dict[str, Predictor]:
 
 def find_references(
     given: Path | None, inputs: list[Path], cases: Sequence[Case], data: Data
-) -> tuple[dict[str, Case], dict[int, int]]:
+) -> tuple[dict[str, Case], Mapping[int, int]]:
     """The labels given, or those of the data set that the input is or lies in; none where it is no data set's."""
     from factorizer.data.cases import DataError
     from factorizer.data.layouts import read_cohort
     from factorizer.evaluation.evaluate import list_references
 
     if given is not None:
-        references, values = list_references(given, data)
-        found = match_files(cases, references) | {c.name: references[c.name] for c in cases if c.name in references}
+        references = list_references(given, data)
+        known = references.cases
+        found = match_files(cases, known) | {c.name: known[c.name] for c in cases if c.name in known}
         if cases and not found:
-            names = ", ".join(sorted(references)[:3])
+            names = ", ".join(sorted(known)[:3])
             raise ValueError(f"no case ({cases[0].name}, ...) has a label in {given} ({names}, ...); name them alike")
-        return found, values
+        return found, references.values
     first = inputs[0].absolute()
     for place in (first, *first.parents[:5]):  # a data set, a case of it, a file in imagesTr or deep in BIDS
         try:
             read_cohort(place, mask_suffix=data.mask_suffix)  # else images would be taken for their own labels
-            references, values = list_references(place, data)
+            references = list_references(place, data)
         except DataError:
             continue
-        if found := match_files(cases, references):
-            return found, values
+        if found := match_files(cases, references.cases):
+            return found, references.values
     return {}, {}
 
 

@@ -84,6 +84,7 @@ def predict(
             f"{len(cases)} cases, {len(predictor.networks)} network(s) on {predictor.device}, at most about "
             f"{memory / 2**30:.1f} GiB of memory; research use, not a medical device"
         )
+        say(f"labels are written as {', '.join(f'{label} = {value}' for label, value in preset.data.labels.items())}")
         for folder in folders:
             if not (folder / "scores.csv").is_file():
                 say(f"{folder} is not finished; its weights are those of the last checkpoint")

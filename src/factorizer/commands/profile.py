@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factorizer.commands.console import print_table, progress_bar, say_written, user_errors
+from factorizer.commands.console import print_table, progress_bar, refuse_existing, say_written, user_errors
 from factorizer.models.registry import SYSTEMS, check_name
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ def profile(
             check_name(name)
         if rounds is not None and not measure:
             raise ValueError("--rounds is for --measure; give both or neither")
+        refuse_existing(*(file for file in (json, figure) if file and str(file) != "-"))
         dice = {name: table.mean_dice(path) for name, path in parse_scores(scores or [], names).items()}
         file_format = check_figure_format(figure) if figure else ""
         task = progress.add_task("counting", total=len(names))

@@ -75,6 +75,7 @@ class Cohort:
     label_values: Mapping[int, int]
     regions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
+    ignored: int | None = None  # the value of voxels that nobody judged: background in training, left out of scores
 
     def case(self, name: str) -> Case:
         return next(case for case in self.cases if case.name == name)

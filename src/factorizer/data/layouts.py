@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -155,8 +156,9 @@ def read_nnunet(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
     problems = []
     entries = dict(description["labels"])
     values: dict[int, int] = {}
-    if "ignore" in entries:
-        values[int(entries.pop("ignore"))] = 0
+    ignored = int(entries.pop("ignore")) if "ignore" in entries else None
+    if ignored is not None:
+        values[ignored] = 0
         message, remedy = "voxels labelled ignore are read as background", "leave them out of the data if that is wrong"
         problems.append(Problem("", str(folder / "dataset.json"), message, remedy, "warning"))
     labels, regions = read_nnunet_labels(entries)
@@ -184,7 +186,8 @@ def read_nnunet(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
         if not label.is_file():
             problems.append(missing_file(name, label, "its label"))
     values |= {0: 0, **{value: value for value in labels.values()}}
-    return make_cohort(folder, "nnunet", cases, channels, labels, problems, label_values=values, regions=regions)
+    cohort = make_cohort(folder, "nnunet", cases, channels, labels, problems, label_values=values, regions=regions)
+    return replace(cohort, ignored=ignored)
 
 
 def read_nnunet_labels(entries: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:

@@ -34,7 +34,7 @@ def first_file(case: Case) -> Path:
 def write_labels(file: Path, labels: Array, case: Case, *, binary: bool) -> None:
     """Label values as integers; in pictures the label is white if there is one only."""
     if file.suffix == ".png":
-        write_atomically(file, encode_png(labels * 255 if binary else labels))
+        write_atomically(file, encode_png(np.where(labels, 255, 0) if binary else labels))
     else:
         write_atomically(file, encode_nifti(labels.astype(np.uint8), first_file(case)))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from math import nan
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,6 +35,15 @@ class Pair:
     files: tuple[Path, Path]
 
 
+@dataclass(frozen=True)
+class References:
+    """Label files by case, what their values mean, and the value of voxels that nobody judged."""
+
+    cases: Mapping[str, Case]
+    values: Mapping[int, int]
+    ignored: int | None = None
+
+
 @dataclass(frozen=True, eq=False)
 class Evaluation:
     """Scores, what could not be scored, the cases only one side has, and counts for nnU-Net's summary."""
@@ -51,23 +60,25 @@ def evaluate_folders(
     data: Data,
     *,
     hd95_empty: HD95Empty = "diagonal",
+    prediction_values: Literal["preset", "dataset"] = "preset",
     track: Track = lambda items, label: items,
 ) -> Evaluation:
-    """Score every case that has a prediction and a reference."""
+    """Score every case that has a prediction and a reference. Predictions carry the preset's label values, as those of
+    `factorizer predict` do, or the data set's own."""
     predicted = {case.name: case for case in list_labels(predictions)}
-    expected, values = list_references(references, data)
-    shared = sorted(predicted.keys() & expected.keys())
+    expected = list_references(references, data)
+    shared = sorted(predicted.keys() & expected.cases.keys())
     unmatched = {
-        "predictions": sorted(predicted.keys() - expected.keys()),
-        "references": sorted(expected.keys() - predicted.keys()),
+        "predictions": sorted(predicted.keys() - expected.cases.keys()),
+        "references": sorted(expected.cases.keys() - predicted.keys()),
     }
     if not shared:
-        raise DataError(Problem("", str(predictions), *explain_no_match(predicted, expected, references)))
+        raise DataError(Problem("", str(predictions), *explain_no_match(predicted, expected.cases, references)))
     result = Evaluation([], [], unmatched, [])
-    ours = read_values(data)
+    ours = read_values(data) if prediction_values == "preset" else expected.values
     for name in track(shared, "evaluating"):
         try:
-            pair = read_pair(predicted[name], expected[name], ours, values)
+            pair = read_pair(predicted[name], name, expected, ours)
         except DataError as error:
             result.problems.extend(error.problems)
             continue
@@ -116,19 +127,29 @@ def check_unpaired(folder: Path, names: Sequence[str]) -> None:
             raise DataError(Problem("", str(folder), message, remedy))
 
 
-def list_references(folder: Path, data: Data) -> tuple[dict[str, Case], dict[int, int]]:
-    """The labels of a data set in any layout, or the label files of a folder; and what their values mean."""
+def list_references(folder: Path, data: Data) -> References:
+    """The labels of a data set in any layout, or the label files of a folder."""
     try:
         cohort = read_cohort(folder, mask_suffix=data.mask_suffix)
     except UnknownLayout:
-        return {case.name: case for case in list_labels(folder)}, read_values(data)
-    if not any(case.label is not None for case in cohort.cases):
+        return References({case.name: case for case in list_labels(folder)}, read_values(data))
+    if not cohort.labelled:
         if cohort.layout == "pairs":  # masks without their images
             masks = [Case(problem.case, {}, Path(problem.file)) for problem in cohort.problems]
-            return {case.name: case for case in masks}, dict(cohort.label_values)
+            return References({case.name: case for case in masks}, cohort.label_values)
+        if folder.name == "derivatives":
+            message = "it holds the labels of a data set, which are known by its images"
+            raise DataError(Problem("", str(folder), message, f"give {folder.parent}"))
         raise DataError(*(cohort.problems or [Problem("", str(folder), "no case has a label", "give the labels")]))
     values = select_label_values(cohort, data.labels)
-    return {case.name: case for case in cohort.cases if case.label is not None}, values
+    return References({case.name: case for case in cohort.labelled}, values, cohort.ignored)
+
+
+def renamed_values(references: References, data: Data) -> dict[str, int]:
+    """The values of the preset's labels in the data set, where they are others, as in BraTS."""
+    if all(references.values.get(value) == value for value in data.labels.values()):
+        return {}
+    return {name: value for name, ours in data.labels.items() for value, own in references.values.items() if own == ours}
 
 
 def read_values(data: Data) -> dict[int, int]:
@@ -137,18 +158,22 @@ def read_values(data: Data) -> dict[int, int]:
     return values | ({255: next(iter(data.labels.values()))} if len(data.labels) == 1 else {})
 
 
-def read_pair(predicted: Case, expected: Case, ours: Mapping[int, int], theirs: Mapping[int, int]) -> Pair:
-    """Both label maps; that they lie on different grids is an error that names both."""
+def read_pair(predicted: Case, name: str, references: References, ours: Mapping[int, int]) -> Pair:
+    """Both label maps, background where nobody judged; that they lie on different grids is an error that names both."""
+    expected = references.cases[name]
     assert predicted.label is not None, "it was listed by its label"
     assert expected.label is not None, "it was listed by its label"
     _, grid = read_file(expected.name, expected.label, as_label=True)
-    reference = read_label(expected, theirs, grid)
+    reference = read_label(expected, references.values, grid)
     _, own = read_file(predicted.name, predicted.label, as_label=True)
     difference = own.differs_from(grid)
     if difference:
         message = f"the prediction is not on the grid of its reference {expected.label}: {difference}"
         raise DataError(Problem(predicted.name, str(predicted.label), message, "predict on the original images"))
     prediction = read_label(predicted, ours, grid)
+    if references.ignored is not None:
+        unjudged = {value: int(value == references.ignored) for value in references.values}
+        prediction[read_label(expected, unjudged, grid) > 0] = 0
     return Pair(predicted.name, prediction, reference, grid, (predicted.label, expected.label))
 
 

@@ -9,7 +9,7 @@ import csv
 import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import isnan, nan, prod, sqrt
+from math import isfinite, isnan, nan, prod, sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -119,7 +119,8 @@ def read_scores(file: Path) -> list[Score]:
     rows: dict[tuple[str, str, str], Score] = {}
     for line in lines:
         try:
-            row = Score(line["case"], line["region"], line["metric"], float(line["value"]))
+            value = float(line["value"])
+            row = Score(line["case"], line["region"], line["metric"], value if isfinite(value) else nan)
         except (TypeError, ValueError):
             raise ValueError(f"{file}, line {lines.line_num}: the value is {line['value']!r}, not a number") from None
         if rows.setdefault((row.case, row.region, row.metric), row) is not row:

@@ -12,7 +12,7 @@ import numpy as np
 
 from factorizer.config import Preset
 from factorizer.data.cases import Case, DataError, Problem
-from factorizer.data.images import is_picture
+from factorizer.data.images import is_picture, is_regular
 from factorizer.data.preprocess import resampled_shape
 
 GIB = 2**30
@@ -60,6 +60,8 @@ def read_header(case: Case) -> tuple[tuple[int, ...], Sequence[float], int]:
             return (), (), 1  # reported when it is read
     try:
         image = nibabel.load(source.file)
+        if not is_regular(np.asarray(image.affine)):
+            return (), (), 1
         shape = tuple(image.shape[:3])
         spacing = tuple(float(n) for n in np.linalg.norm(image.affine[:3, :3], axis=0))
         scaled = image.dataobj.slope != 1 or image.dataobj.inter != 0  # becomes float64

@@ -11,6 +11,7 @@ from typing import Any
 
 from factorizer.data.cases import Case, DataError, Problem
 from factorizer.data.images import check_dimensions
+from factorizer.data.layouts import IMAGES_2D, NIFTI
 from factorizer.data.outputs import prediction_file, probabilities_file, write_labels, write_probabilities
 from factorizer.inference.memory import check_memory
 from factorizer.inference.postprocess import Cleaning, clean_labels
@@ -73,6 +74,8 @@ def is_done(out: Path, case: Case, save_probabilities: bool) -> bool:
 
 def check_outputs(cases: Sequence[Case], out: Path, *, skip_existing: bool, save_probabilities: bool) -> None:
     """Nothing is overwritten, and the folder can be written to."""
+    if out.name.endswith((*NIFTI, *IMAGES_2D)):
+        raise ValueError(f"{out} is the name of an image; give a folder, in which each case's labels get its name")
     files = [prediction_file(out, case) for case in cases]
     files += [probabilities_file(out, case) for case in cases if save_probabilities]
     there = [file for file in files if file.exists()]

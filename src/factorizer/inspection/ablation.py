@@ -73,6 +73,8 @@ def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) 
     predictor = load(folder, device=device)
     cohort = read_cohort(data, mask_suffix=predictor.preset.data.mask_suffix)
     file = folder.parent / "folds.json"
+    if not file.is_file():
+        raise ValueError(f"{run} has no held-out cases (no {file}); give a fold of a run that `factorizer train` wrote")
     folds = read_own_folds(file, cohort.cases)
     fold = int(folder.name.removeprefix("fold"))
     if fold not in folds:

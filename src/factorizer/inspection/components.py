@@ -46,7 +46,8 @@ def choose_layers(layers: Sequence[Layer], wanted: str) -> list[Layer]:
     if wanted in known:
         return list(known[wanted])
     try:
-        return [layers[{layer.number: i for i, layer in enumerate(layers)}[int(part)]] for part in wanted.split(",")]
+        numbered = {layer.number: layer for layer in layers}
+        return [numbered[number] for number in dict.fromkeys(map(int, wanted.split(",")))]
     except (ValueError, KeyError):
         raise ValueError(
             f"--layer got {wanted!r}; give first, last, both, all, or numbers from 1 to {len(layers)}"

@@ -119,8 +119,8 @@ def add_scores(rows: Sequence[Row], dice: Mapping[str, float]) -> list[Row]:
 
 
 def mean_dice(path: Path) -> float:
-    """The mean over cases of a case's mean over regions, from a scores.csv or all of a run's."""
-    files = [path] if path.is_file() else sorted(path.rglob("scores.csv"))
+    """The mean over cases of a case's mean over regions, from a scores.csv, a run's, or those of its folds."""
+    files = [path] if path.is_file() else sorted(path.glob("scores.csv")) or sorted(path.glob("fold*/scores.csv"))
     if not files:
         raise ValueError(f"there is no scores.csv in {path}; give such a file, or a run's folder")
     cases: dict[str, list[float]] = defaultdict(list)
@@ -132,7 +132,7 @@ def mean_dice(path: Path) -> float:
 
 def read_dice(file: Path) -> Iterable[tuple[str, float]]:
     """The rows of metric dice: case and value."""
-    lines = csv.DictReader(file.read_text().splitlines())
+    lines = csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines())
     missing = {"case", "region", "metric", "value"} - set(lines.fieldnames or ())
     if missing:
         raise ValueError(f"{file} has no column {', '.join(sorted(missing))}; it must have case, region, metric, value")

@@ -22,12 +22,12 @@ class Gallery:
 
     def __init__(self, data: Path, folders: Mapping[str, Path], settings: Data) -> None:
         self.settings, self.cohort = settings, read_cohort(data, mask_suffix=settings.mask_suffix)
-        self.references, self.values = list_references(data, settings)
+        self.references = list_references(data, settings)
         self.predictions = {name: {c.name: c for c in list_labels(folder)} for name, folder in folders.items()}
 
     def choose(self, wanted: Sequence[str] | None, count: int, track: Track) -> list[str]:
         """The cases wanted, or some from the worst to the best, by the mean Dice over the systems."""
-        shared = sorted(set(self.references).intersection(*self.predictions.values()))
+        shared = sorted(set(self.references.cases).intersection(*self.predictions.values()))
         missing = [case for case in wanted or () if case not in shared]
         if missing or not shared:
             message = f"not every system has a prediction of {', '.join(missing) or 'any case with a reference'}"
@@ -45,10 +45,7 @@ class Gallery:
     def pairs(self, case: str) -> dict[str, Pair]:
         """Each system's label map with the reference."""
         ours = read_values(self.settings)
-        return {
-            name: read_pair(cases[case], self.references[case], ours, self.values)
-            for name, cases in self.predictions.items()
-        }
+        return {name: read_pair(cases[case], case, self.references, ours) for name, cases in self.predictions.items()}
 
     def read(self, case: str, channel: str) -> Example:
         wanted = self.settings.channels

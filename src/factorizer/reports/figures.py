@@ -5,7 +5,6 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any
 
-import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter
 
@@ -18,14 +17,16 @@ COLORS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da
 def draw_boxes(comparison: Comparison, metric: str) -> bytes:
     """A group of boxes per region, a box per system; stars over a box compare it with the reference (Holm)."""
     names, regions = comparison.names, comparison.regions
-    figure = Figure(figsize=(1.5 + 0.42 * len(names) * len(regions) + 0.8 * len(regions), 4.2), layout="constrained")
+    width = 1.5 + 0.42 * len(names) * len(regions) + 0.8 * len(regions)
+    figure = Figure(figsize=(max(width, 5.5), 4.2), layout="constrained")  # the note below is as wide
     panel = figure.subplots()
     step, factor = len(names) + 1, FACTOR[metric]
     marks = {(test.region, test.other): stars(test.corrected) for test in comparison.tests if test.metric == metric}
     highest = 0.0
     for index, name in enumerate(names):
-        every = [factor * comparison.values[metric, region, name] for region in regions]
-        values = [own[np.isfinite(own)] for own in every]
+        values = [
+            factor * comparison.values[metric, region, name][comparison.defined(metric, region)] for region in regions
+        ]
         boxes = panel.boxplot(
             values,
             positions=[step * place + index for place in range(len(regions))],

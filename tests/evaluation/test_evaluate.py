@@ -1,0 +1,64 @@
+"""`factorizer evaluate` on data sets whose label values mean something of their own."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+from writing import random_label, write_brats, write_isles, write_nifti, write_nnunet
+
+from factorizer.cli import app
+
+
+def evaluate(folder: Path, preset: str, *options: str, output: str = "scores.csv"):
+    command = ["evaluate", "-p", str(folder / "p"), "-r", str(folder / "r"), "--preset", preset, "--json"]
+    return CliRunner().invoke(app, [*command, "-o", str(folder / output), *options])
+
+
+@pytest.mark.parametrize("style", ["_", "-"])
+def test_copies_of_a_challenge_labels_are_perfect_in_its_values(tmp_path: Path, style: str) -> None:
+    """BraTS swaps edema and necrosis against the Decathlon: the same files, read as one or the other."""
+    names = ["BraTS-GLI-00001-000", "BraTS-GLI-00002-000"]
+    write_brats(tmp_path / "r", names, style=style)
+    (tmp_path / "p").mkdir()
+    for name in names:
+        shutil.copy(tmp_path / "r" / name / f"{name}{style}seg.nii.gz", tmp_path / "p" / f"{name}.nii.gz")
+    result = evaluate(tmp_path, "brats", "--prediction-values", "dataset")
+    assert result.exit_code == 0, result.output
+    means = json.loads(result.stdout)["means"]
+    assert [means[region]["dice"] for region in ("ET", "TC", "WT")] == [1.0, 1.0, 1.0]
+    assert "edema = 2, necrosis = 1" in result.stderr
+    mistaken = evaluate(tmp_path, "brats", output="mistaken/scores.csv")
+    assert "edema = 1, necrosis = 2" in mistaken.stderr
+    if style == "-":
+        assert json.loads(mistaken.stdout)["means"]["TC"]["dice"] < 0.9
+    assert evaluate(tmp_path, "brats", "--prediction-values", "mine").exit_code == 2
+
+
+def test_voxels_that_nobody_judged_are_left_out(tmp_path: Path) -> None:
+    labels = {"background": 0, "anterior": 1, "posterior": 2, "ignore": 3}
+    write_nnunet(tmp_path / "r", labels=labels)
+    for index in range(2):
+        truth = random_label(index, (0, 1, 2))
+        write_nifti(tmp_path / "p" / f"pat_{index}.nii.gz", truth)
+        truth[:6] = 3
+        write_nifti(tmp_path / "r" / "labelsTr" / f"pat_{index}.nii.gz", truth)
+    result = evaluate(tmp_path, "hippocampus")
+    assert result.exit_code == 0, result.output
+    assert {means["dice"] for means in json.loads(result.stdout)["means"].values()} == {1.0}
+    summary = json.loads((tmp_path / "summary.json").read_text())
+    assert summary["foreground_mean"]["FP"] == 0
+
+
+def test_labels_without_their_images_are_explained(tmp_path: Path) -> None:
+    write_isles(tmp_path / "set", cases=1)
+    write_nifti(tmp_path / "p" / "sub-strokecase0000.nii.gz", np.zeros((12, 10, 8), np.uint8))
+    shutil.move(tmp_path / "set" / "derivatives", tmp_path / "derivatives")
+    command = ["evaluate", "-p", str(tmp_path / "p"), "-r", str(tmp_path / "derivatives"), "--preset", "isles22"]
+    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "scores.csv")])
+    assert result.exit_code == 2
+    assert f"give {tmp_path}" in result.stderr.replace("\n", "")
