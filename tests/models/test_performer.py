@@ -7,9 +7,10 @@ from itertools import pairwise
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from factorizer.models.performer import FavorAttention, draw_projection, favor_attention, features
+from factorizer.models.performer import FavorAttention, ResidualAttention, draw_projection, favor_attention, features
 
 
 def projection(num_features: int, seed: int, head_dim: int = 8) -> torch.Tensor:
@@ -80,3 +81,19 @@ def test_the_projection_follows_the_seed_and_travels_in_the_checkpoint() -> None
 def test_heads_that_do_not_divide_are_refused() -> None:
     with pytest.raises(ValueError, match="10 channels cannot be cut into heads of head_dim 4"):
         FavorAttention(10, 4, 5, dropout=0.0, seed=0)
+
+
+def test_the_block_is_wired_as_published() -> None:
+    """Pre-norm attention of heads that are runs of channels, again as plain functions."""
+    torch.manual_seed(0)
+    block = ResidualAttention(16, FavorAttention(16, 8, 12, dropout=0.0, seed=0)).double()
+    for p in block.parameters():
+        nn.init.normal_(p, std=0.5)
+    x = torch.randn(2, 16, 3, 4, dtype=torch.float64)
+    part = block.attention
+    tokens = x.flatten(2).mT
+    normed = F.layer_norm(tokens, (16,), block.norm.weight, block.norm.bias)
+    q, k, v = (normed @ linear.weight.mT for linear in (part.query, part.key, part.value))
+    heads = [favor_attention(q[..., i], k[..., i], v[..., i], part.projection) for i in (slice(0, 8), slice(8, 16))]
+    expected = tokens + torch.cat(heads, -1) @ part.out_proj.weight.mT + part.out_proj.bias
+    torch.testing.assert_close(block(x), expected.mT.unflatten(2, (3, 4)))

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from small import SMALL, build_small
 from torch import Tensor, nn
 
+from factorizer.models.nnunet import ConvBlock, ResidualConvBlock
 from factorizer.models.registry import SYSTEMS, build_model, options_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -193,3 +194,21 @@ def train_distributed(rank: int, folder: str) -> None:
 def test_distributed_training_runs_with_every_system(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(train_distributed, (str(tmp_path),), nprocs=2)
     assert {path.name for path in tmp_path.glob("done*")} == {"done0", "done1"}
+
+
+@pytest.mark.parametrize("block", [ConvBlock, ResidualConvBlock])
+@pytest.mark.parametrize("in_channels", [8, 5])
+def test_blocks_of_the_convolutional_networks_are_wired_as_published(block: type[ConvBlock], in_channels: int) -> None:
+    """Convolution, normalization, activation, twice; the residual is added before the last activation."""
+    torch.manual_seed(0)
+    module = block(in_channels, 8, dims=3, groups=4).double()
+    for p in module.parameters():
+        torch.nn.init.normal_(p, std=0.5)
+    x = torch.randn(1, in_channels, 4, 5, 6, dtype=torch.float64)
+    y = F.conv3d(x, module.conv1.weight, module.conv1.bias, padding=1)
+    y = F.leaky_relu(F.group_norm(y, 4, module.norm1.weight, module.norm1.bias), 0.01)
+    y = F.conv3d(y, module.conv2.weight, module.conv2.bias, padding=1)
+    y = F.group_norm(y, 4, module.norm2.weight, module.norm2.bias)
+    if block is ResidualConvBlock:
+        y = y + (x if in_channels == 8 else F.conv3d(x, module.shortcut.weight))
+    torch.testing.assert_close(module(x), F.leaky_relu(y, 0.01))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import textbook
 import torch
+from monai.data.meta_tensor import MetaTensor
 from torch import Tensor, nn
 
 from factorizer import (
@@ -129,7 +130,10 @@ def test_zero_input_gives_the_bias_and_small_gradients() -> None:
     y = wrapped(x)
     torch.testing.assert_close(y, wrapped.out_proj.bias.view(1, -1, 1, 1, 1).expand_as(y))
     y.sum().backward()
-    assert x.grad.abs().max() <= 10
+    assert x.grad.isfinite().all()
+    windows = torch.zeros(2, 64, 8, requires_grad=True)  # behind the ReLU, which would hide what the NMF gives
+    wrapped.reconstruct(windows).sum().backward()
+    assert windows.grad.abs().max() <= 10
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -161,7 +165,7 @@ def test_settings_changed_before_the_backward_pass_are_an_error() -> None:
         block.train()
         y = block(torch.randn(1, 8, 8, 8, 8))
         change()
-        with pytest.raises(RuntimeError, match=r"settings .* changed between the forward and the backward pass"):
+        with pytest.raises(RuntimeError, match=r"settings .* were exchanged between the forward and the backward pass"):
             y.sum().backward()
 
 
@@ -212,3 +216,37 @@ def test_inference_leaves_the_input_of_a_block_as_it_was() -> None:
         assert torch.equal(block(x), expected[0])
         assert torch.equal(mlp(x), expected[1])
     assert torch.equal(x, before)
+
+
+def test_tensors_of_monai_are_taken_as_they_are() -> None:
+    block = make_block(16, ShiftedWindowMatricize(8, 4), c_in=8)
+    x = torch.randn(1, 8, 8, 8, 8)
+    for grad in (False, True):
+        with torch.set_grad_enabled(grad):
+            y = block(MetaTensor(x))
+            torch.testing.assert_close(y.as_subclass(Tensor), block(x), rtol=0, atol=0)
+    y.sum().backward()
+    assert all(p.grad.isfinite().all() for p in block.parameters())
+
+
+def test_weights_lent_for_a_forward_pass_are_missed_in_the_backward_pass() -> None:
+    """It computes tiles again, and would do so with other weights."""
+    block = make_block(8, ShiftedWindowMatricize(8, 4))
+    lent = {name: torch.randn_like(p) for name, p in block.named_parameters()}
+    x = torch.randn(1, 8, 8, 8, 8, requires_grad=True)
+    y = torch.func.functional_call(block, lent, (x,))
+    with pytest.raises(RuntimeError, match="its weights were exchanged"):
+        y.sum().backward()
+
+
+def test_inference_leaves_the_maps_of_others_alone() -> None:
+    block = make_block(16, ShiftedWindowMatricize(8, 4))
+    kept: list[Tensor] = []
+    block.mixer.register_forward_hook(lambda module, args, y: kept.append(y))
+    x = torch.randn(1, 8, 8, 8, 16).movedim(-1, 1)  # in memory as the block has it
+    before = x.clone()
+    with torch.no_grad():
+        block.mlp(x)
+        assert torch.equal(x, before)
+        y = block(x)
+        torch.testing.assert_close(block.mlp(kept[0]), y, rtol=0, atol=0)

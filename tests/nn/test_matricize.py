@@ -114,5 +114,13 @@ def test_fitted_takes_the_nearest_divisor(size: int, window: int, fit: int) -> N
     assert ShiftedWindowMatricize(8, window).fitted((size, 16, size)).window == (fit, window, fit)
 
 
+def test_a_window_of_one_voxel_is_only_taken_where_it_is_wanted() -> None:
+    """Of such a matrix a rank-one factorization is exact: the layer would do nothing."""
+    assert [nearest_divisor(size, 8) for size in (11, 17, 19, 23, 31)] == [11, 17, 19, 23, 31]
+    assert nearest_divisor(11, 4) == 11
+    assert nearest_divisor(1, 8) == 1
+    assert nearest_divisor(12, 1) == 1
+
+
 def test_the_larger_divisor_wins_a_tie() -> None:
     assert nearest_divisor(12, 5) == 6

@@ -236,3 +236,14 @@ def test_gradients_of_sparse_matrices_do_not_explode(solver: str) -> None:
     layer(x).mul(torch.randn(x.shape)).sum().backward()
     assert x.grad.isfinite().all()
     assert x.grad.abs().max() < 1e5
+
+
+@pytest.mark.parametrize("rank", [2, 3, 4])
+def test_columns_that_became_rounding_noise_are_not_divided_by(rank: int) -> None:
+    """Windows in which only some voxels are alive, so that their rank is below that of the factorization."""
+    generator = torch.Generator().manual_seed(1)
+    x = torch.rand(500, 8, 64, generator=generator)
+    x = (x * (torch.rand(500, 1, 64, generator=generator) < 0.03)).requires_grad_()
+    NMF(rank, 5)(x).mul(torch.randn(x.shape, generator=generator)).sum().backward()
+    assert x.grad.isfinite().all()
+    assert x.grad.abs().max() < 1e3

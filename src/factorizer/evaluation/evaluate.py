@@ -149,7 +149,8 @@ def renamed_values(references: References, data: Data) -> dict[str, int]:
     """The values of the preset's labels in the data set, where they are others, as in BraTS."""
     if all(references.values.get(value) == value for value in data.labels.values()):
         return {}
-    return {name: value for name, ours in data.labels.items() for value, own in references.values.items() if own == ours}
+    on_disk = references.values.items()
+    return {name: value for name, ours in data.labels.items() for value, meant in on_disk if meant == ours}
 
 
 def read_values(data: Data) -> dict[int, int]:

@@ -75,4 +75,7 @@ def make_matricize(kind: str, head_dim: int, window: int | Sequence[int] | None)
     """The matricization named `kind`, with the paper's window unless one is given."""
     if kind == "global":
         return GlobalMatricize(head_dim)
-    return {"local": LocalMatricize, "shifted": ShiftedWindowMatricize}[kind](head_dim, 8 if window is None else window)
+    windowed = {"local": LocalMatricize, "shifted": ShiftedWindowMatricize}
+    if kind not in windowed:
+        raise ValueError(f"matricize is {kind!r}; choose one of global, local, shifted")
+    return windowed[kind](head_dim, 8 if window is None else window)

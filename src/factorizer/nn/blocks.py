@@ -115,12 +115,12 @@ class ResidualMLP(nn.Module):
 
     def __init__(self, channels: int, hidden: int, *, dropout: float = 0.0) -> None:
         super().__init__()
-        self.owns_input = False  # set by the block that makes the input: inference may then overwrite it
         self.norm = nn.LayerNorm(channels)
         self.mlp = make_mlp(channels, hidden, dropout)
 
-    def forward(self, x: Tensor) -> Tensor:
-        overwrite = self.owns_input and not torch.is_grad_enabled()
+    def forward(self, x: Tensor, *, overwrite: bool = False) -> Tensor:
+        """`overwrite` lets inference put the result in the place of x."""
+        overwrite = overwrite and not torch.is_grad_enabled()
         return apply_tiled(self.on_voxels, x, tilings=[Rows()], params=self.parameters(), overwrite=overwrite)
 
     def on_voxels(self, x: Tensor) -> Tensor:
@@ -162,10 +162,11 @@ class FactorizerBlock(nn.Module):
         self.adapter = nn.Identity() if same else Adapter(in_channels, out_channels, dropout=dropout)
         self.mixer = mixer or nn.Identity()
         self.mlp = mlp or nn.Identity()
-        if mixer and mlp:
-            mlp.owns_input = True
 
     def forward(self, *maps: Tensor) -> Tensor:
         x = self.adapter(*maps)
         y = self.mixer(x)
+        if isinstance(self.mlp, ResidualMLP):
+            is_ours = y is not x and not self.mixer._forward_hooks  # which may keep it
+            return self.mlp(y, overwrite=is_ours)
         return self.mlp(y)

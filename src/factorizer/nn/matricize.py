@@ -137,7 +137,8 @@ class LocalMatricize(Matricize):
         return [(0,) * len(window)]
 
     def fitted(self, spatial_size: Sequence[int]) -> Self:
-        """The same with, per axis, the divisor of the map nearest to the window (the larger on a tie)."""
+        """The same with, per axis, the divisor of the map nearest to the window (the larger on a tie); not 1, which
+        would leave nothing to factorize."""
         window = per_axis(self.window, len(spatial_size), "window")
         fits = tuple(nearest_divisor(s, p) for s, p in zip(spatial_size, window, strict=True))
         return type(self)(self.head_dim, fits)
@@ -161,6 +162,7 @@ def per_axis(value: int | Sequence[int], dims: int, name: str) -> tuple[int, ...
 
 
 def nearest_divisor(size: int, target: int) -> int:
-    """The divisor of `size` nearest to `target`, the larger on a tie."""
-    divisors = [d for d in range(1, size + 1) if size % d == 0]
+    """The divisor of `size` nearest to `target`, the larger on a tie; 1 only for 1."""
+    smallest = 1 if size == 1 or target == 1 else 2
+    divisors = [d for d in range(smallest, size + 1) if size % d == 0]
     return min(divisors, key=lambda d: (abs(d - target), -d))

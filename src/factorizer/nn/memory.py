@@ -78,5 +78,5 @@ POOL = BlockPool()
 def new_map(like: Tensor, channels: int) -> Tensor:
     """A channels-last map (B, *spatial, channels) on the CPU, to be filled."""
     if type(like) is not Tensor:  # such as the fake tensors of PyTorch's own tools
-        return like.new_empty(*like.shape[:-1], channels)
+        return like.new_empty((*like.shape[:-1], channels))
     return POOL.empty((*like.shape[:-1], channels), like.dtype)

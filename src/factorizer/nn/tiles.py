@@ -124,8 +124,9 @@ class _Tiled(torch.autograd.Function):
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         if settings_of(ctx.fn) != ctx.settings:
             raise RuntimeError(
-                "a layer's settings (train or eval, rank, num_iters, solver, bypass) changed between the forward "
-                "and the backward pass; change them before the forward pass"
+                "a layer's settings (train or eval, rank, num_iters, solver, bypass) or its weights were exchanged "
+                "between the forward and the backward pass, which computes with them again; exchange them before the "
+                "forward pass, and back after the backward pass"
             )
         saved = ctx.saved_tensors  # taken once, as activation checkpointing asks
         maps, params = saved[: ctx.num_maps], saved[ctx.num_maps :]
@@ -151,10 +152,14 @@ class _Tiled(torch.autograd.Function):
         return None, None, None, *grad_maps, *(next(left) if needed else None for needed in params_needed)
 
 
-def settings_of(fn: TileFunction) -> list[tuple[bool, str]] | None:
-    """What besides its parameters determines a module's method: the modes and settings of its parts."""
+def settings_of(fn: TileFunction) -> list[Any] | None:
+    """What besides the values of its parameters determines a module's method: the modes and settings of its parts, and
+    which tensors its parameters are."""
     owner = getattr(fn, "__self__", None)
-    return [(m.training, m.extra_repr()) for m in owner.modules()] if isinstance(owner, nn.Module) else None
+    if not isinstance(owner, nn.Module):
+        return None
+    settings: list[Any] = [(module.training, module.extra_repr()) for module in owner.modules()]
+    return settings + [parameter.data_ptr() for parameter in owner.parameters()]
 
 
 @dataclass(frozen=True)
@@ -195,7 +200,7 @@ class WindowTile:
         x = x.detach()
         if self.crosses_edge:
             sizes = [axis[-1][0].stop for axis in self.segments]
-            box = x.new_empty(len(range(*self.batch.indices(x.shape[0]))), *sizes, x.shape[-1])
+            box = x.new_empty((len(range(*self.batch.indices(x.shape[0]))), *sizes, x.shape[-1]))
             for inside, place in self.pieces():
                 box[inside] = x[place]
         else:

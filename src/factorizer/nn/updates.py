@@ -14,6 +14,7 @@ Update = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 # Squares below this count as zero: X itself is then below 1e-17, far under any real activation.
 TINY = 1e-35
+ROUNDING = 1e-10  # of the largest square: a column below it is rounding noise, and to divide by it explodes
 
 
 def hals_update(x: Tensor, f: Tensor, g: Tensor, *, nonnegative: bool = True, shared: int = 0) -> Tensor:
@@ -24,16 +25,18 @@ def hals_update(x: Tensor, f: Tensor, g: Tensor, *, nonnegative: bool = True, sh
     dimension, whose errors add up.
     """
     a, b = x @ g, g.mT @ g  # (..., M, R), (..., R, R)
+    largest = b.detach().diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)
+    zero = (ROUNDING * largest).clamp_min(TINY)  # (..., 1)
     columns = list(f.unbind(-1))
     for r, old in enumerate(columns):
-        numerator, norm2 = a[..., r], b[..., r, r, None]
+        numerator, norm2, least = a[..., r], b[..., r, r, None], zero
         for other, column in enumerate(columns):
             if other != r:
                 numerator = numerator - b[..., other, r, None] * column
         if r < shared:
-            numerator, norm2 = (t.sum(-2, keepdim=True).expand_as(t) for t in (numerator, norm2))
-        best = numerator / norm2.clamp_min(TINY)
-        columns[r] = torch.where(norm2 > TINY, best.relu() if nonnegative else best, old)
+            numerator, norm2, least = (t.sum(-2, keepdim=True).expand_as(t) for t in (numerator, norm2, least))
+        best = numerator / norm2.clamp_min(least)
+        columns[r] = torch.where(norm2 > least, best.relu() if nonnegative else best, old)
     return torch.stack(columns, -1)
 
 
