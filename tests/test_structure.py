@@ -32,7 +32,7 @@ ALLOWED = {
         "training",
     },
     "inspection": {"data", "evaluation", "files", "inference", "inspection", "models", "nn", "profiling", "reports"},
-    "reports": {"config", "data", "evaluation", "reports"},
+    "reports": {"config", "data", "evaluation", "files", "reports"},
     "profiling": {"nn", "models", "config", "profiling"},
 }
 

@@ -1,9 +1,12 @@
-"""Writing files so that a crash leaves the old one or the new one, never half of either."""
+"""Writing files, so that a crash leaves the old one or the new one, never half of either; tables as CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 
@@ -24,3 +27,10 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table with a line of names above."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
+    return text.getvalue()

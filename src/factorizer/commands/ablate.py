@@ -187,13 +187,8 @@ def tune(
         chosen = {"best": (1.0, trained)} | {name: (t.time_ratio, t.dice) for name, t in speeds.items()}
         write_atomically(folder / "speeds.png", draw_front([(1.0, trained, "as trained"), *points], chosen))
         say_written(folder / "speeds.png")
-        if not speeds:
-            if json:
-                print_json({"best": {"dice": trained}, "speeds": []})
-            else:
-                print_line(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
-            return
-        say_written(write_speeds(folder, speeds))
+        if speeds:
+            say_written(write_speeds(folder, speeds))
     rows = [
         {
             "speed": name,
@@ -208,6 +203,9 @@ def tune(
     ]
     if json:
         print_json({"best": {"dice": trained}, "speeds": rows})
+        return
+    if not speeds:
+        print_line(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
         return
     from rich.table import Table
 

@@ -126,12 +126,7 @@ def compare_entries(
     groups: dict[str, list[str]] = {}
     for case in cases:
         groups.setdefault((patients or {}).get(case, case), []).append(case)
-    values: dict[tuple[str, str, str], NDArray[np.float64]] = {}
-    for metric in metrics:
-        for name, table in tables.items():
-            rows = np.array([[np.mean([table[metric, r, c] for c in own]) for own in groups.values()] for r in regions])
-            values |= {(metric, region, name): row for region, row in zip(regions, rows, strict=True)}
-            values[metric, AVERAGE, name] = rows.mean(0)
+    values = collect_values(tables, metrics, regions, list(groups.values()))
     left_out = {
         e.name: [
             *sorted({s.case for s in e.scores} - set(cases)),
@@ -140,13 +135,29 @@ def compare_entries(
         ]
         for e in entries
     }
+    undefined = count_undefined(entries, regions, cases)
     if len(regions) > 1:
         regions = [*regions, AVERAGE]
-    undefined = count_undefined(entries, regions, cases)
     comparison = Comparison(
         entries, reference, metrics, regions, list(groups), values, undefined, left_out, patients is not None
     )
-    return Comparison(**{**vars(comparison), "tests": run_tests(comparison)})
+    return replace(comparison, tests=run_tests(comparison))
+
+
+def collect_values(
+    tables: Mapping[str, Mapping[tuple[str, str, str], float]],
+    metrics: Sequence[str],
+    regions: Sequence[str],
+    groups: Sequence[Sequence[str]],
+) -> dict[tuple[str, str, str], NDArray[np.float64]]:
+    """Metric, region or their average, system -> the mean over each group of cases."""
+    values: dict[tuple[str, str, str], NDArray[np.float64]] = {}
+    for metric in metrics:
+        for name, table in tables.items():
+            rows = np.array([[np.mean([table[metric, r, c] for c in group]) for group in groups] for r in regions])
+            values |= {(metric, region, name): row for region, row in zip(regions, rows, strict=True)}
+            values[metric, AVERAGE, name] = rows.mean(0)
+    return values
 
 
 def shared(lists: Sequence[Sequence[str]]) -> list[str]:
@@ -159,7 +170,7 @@ def count_undefined(entries: Sequence[Entry], regions: Sequence[str], cases: Seq
     counts = {}
     for entry in entries:
         table = {(s.region, s.metric, s.case): s.value for s in entry.scores}
-        counts[entry.name] = sum(is_undefined(table, r, c) for r in regions if r != AVERAGE for c in cases)
+        counts[entry.name] = sum(is_undefined(table, r, c) for r in regions for c in cases)
     return counts
 
 

@@ -6,7 +6,6 @@ A scores.csv has the columns case, region, metric, value, one line for each, and
 from __future__ import annotations
 
 import csv
-import io
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite, isnan, nan, prod, sqrt
@@ -18,7 +17,7 @@ import numpy as np
 
 from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import Mask, detect_lesions, dice, hd95_mm
-from factorizer.files import write_atomically
+from factorizer.files import csv_text, write_atomically
 
 METRICS = {
     "dice": "overlap, 0 to 1",
@@ -98,12 +97,8 @@ def describe_conventions(hd95_empty: HD95Empty) -> str:
 
 def write_scores(file: Path, rows: Sequence[Score]) -> None:
     """case, region, metric, value; an undefined value is nan."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(("case", "region", "metric", "value"))
-    for row in rows:
-        writer.writerow((row.case, row.region, row.metric, f"{row.value:.6g}"))
-    write_atomically(file, text.getvalue())
+    lines = [(row.case, row.region, row.metric, f"{row.value:.6g}") for row in rows]
+    write_atomically(file, csv_text(("case", "region", "metric", "value"), lines))
 
 
 def read_scores(file: Path) -> list[Score]:

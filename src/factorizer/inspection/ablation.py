@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import json
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,7 +22,7 @@ from factorizer.data.folds import read_own_folds
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score
 from factorizer.evaluation.statistics import bootstrap_mean
-from factorizer.files import write_atomically
+from factorizer.files import csv_text, write_atomically
 from factorizer.inference.load import find_models, load
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.score import score_case
@@ -189,11 +188,8 @@ def check_origin(bench: Bench, file: Path) -> None:
 
 
 def write_points(file: Path, points: Sequence[Point]) -> None:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, [field.name for field in fields(Point)], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(asdict(point) for point in points)
-    write_atomically(file, text.getvalue())
+    columns = [field.name for field in fields(Point)]
+    write_atomically(file, csv_text(columns, [[getattr(point, name) for name in columns] for point in points]))
 
 
 def read_points(file: Path) -> list[Point]:

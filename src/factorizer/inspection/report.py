@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, fields
@@ -16,7 +15,7 @@ from factorizer.data.cases import Case, DataError, Problem
 from factorizer.data.images import check_dimensions, read_image, read_label, restore_orientation
 from factorizer.data.outputs import encode_nifti, first_file
 from factorizer.data.regions import labels_to_regions
-from factorizer.files import write_atomically
+from factorizer.files import csv_text, write_atomically
 from factorizer.inference.memory import GIB, available_bytes
 from factorizer.inference.predict import attempt
 from factorizer.inference.predictor import Predictor
@@ -98,7 +97,7 @@ class Explainer:
                 (head * terms + term + 1, head + 1, term + 1, channel + 1, f"{value:.6g}")
                 for (head, channel, term), value in np.ndenumerate(view.factors)
             ]
-            text = table_text(("picture", "head", "term", "channel", "value"), lines)
+            text = csv_text(("picture", "head", "term", "channel", "value"), lines)
             write_atomically(place.with_name(place.name + "-factors.csv"), text)
 
     def write_tables(self) -> list[Path]:
@@ -109,7 +108,7 @@ class Explainer:
                 for kind, of, table in (("alignment", Alignment, rows), ("agreement", Agreement, summarize(rows))):
                     files.append(self.out / f"{kind}-{name}.csv")
                     lines = [astuple(row) for row in table]
-                    write_atomically(files[-1], table_text([field.name for field in fields(of)], lines))
+                    write_atomically(files[-1], csv_text([field.name for field in fields(of)], lines))
         return files
 
 
@@ -132,9 +131,3 @@ def pick_pictures(title: str, view: View, rows: Sequence[Alignment]) -> Row:
         order = sorted(sorted(order, key=lambda p: -best[p].gain if p in best else 0.0)[:SHOWN])
     captions = [f"{p}: {best[p].region} {100 * best[p].dice:.0f} %" if p in best else str(p) for p in order[:SHOWN]]
     return Row(title, view.pictures[[p - 1 for p in order[:SHOWN]]], captions)
-
-
-def table_text(columns: Sequence[str], lines: Sequence[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([columns, *lines])
-    return text.getvalue()

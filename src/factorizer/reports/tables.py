@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -11,6 +9,7 @@ import numpy as np
 from factorizer.evaluation.compare import HIGHER_IS_BETTER, NAMES, TITLES, Comparison, rank
 from factorizer.evaluation.scores import describe_conventions
 from factorizer.evaluation.statistics import LEVEL, RESAMPLES, stars
+from factorizer.files import csv_text
 from factorizer.reports.figures import draw_boxes, draw_costs
 
 Mark = Callable[[str, int], str]  # a cell and its place (0 best, 1 second, 2 other) -> the cell marked
@@ -54,12 +53,6 @@ def header(comparison: Comparison) -> list[str]:
 def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [columns, ["---"] * len(columns), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
-
-
-def csv_text(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([columns, *rows])
-    return text.getvalue()
 
 
 def table_csv(comparison: Comparison) -> str:
