@@ -108,7 +108,7 @@ def write_card(about: About, name: str, preset: Preset, run: Path, folder: Path,
     ]
     training, model = preset.training, preset.model
     held_out = len({row.case for row in read_scores(folder / "scores.csv")})
-    trained_on = len(json.loads((run / "cases.json").read_text())) - held_out
+    used = len(json.loads((run / "cases.json").read_text())) - held_out
     return f"""# {about.title} (`zoo:{name}`)
 
 **For research. Not a medical device, not for clinical use.**
@@ -123,7 +123,7 @@ def write_card(about: About, name: str, preset: Preset, run: Path, folder: Path,
 
 {about.data}
 
-{trained_on} cases to train on, {held_out} held out. {training.max_steps:,} steps of batch {training.batch_size} with
+{used} cases to train on, {held_out} held out. {training.max_steps:,} steps of batch {training.batch_size} with
 AdamW at {training.learning_rate:g}, cosine schedule, seed {training.seed}; {hours:.1f} hours on a CPU{parts}. The
 preset is in config.yaml beside this card.
 
