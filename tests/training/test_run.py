@@ -59,6 +59,9 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
     train_fold(other, data=strokes, fold=0, out=tmp_path / "leak", init=str(whole), machine=CPU, say=said.append)
     assert any(f"2 of the 2 held-out cases have names of cases that {whole} was trained on" in text for text in said)
     (outcome.folder / "scores.csv").unlink()
+    starts = json.loads((outcome.folder / "run.json").read_text())
+    starts[0]["init"] = str(tmp_path / "gone")
+    (outcome.folder / "run.json").write_text(json.dumps(starts))
     assert run(strokes, tmp_path / "run", other, resume=True).finished  # the source is not needed any more
     (outcome.folder / "scores.csv").unlink()
     with pytest.raises(RunError, match="was begun with --init"):

@@ -22,7 +22,7 @@ from torch import nn
 from factorizer.config import Preset
 from factorizer.data.cache import CaseStore, Settings, settings_for
 from factorizer.data.cases import Cohort, note_renamed_labels
-from factorizer.data.folds import split_fold, write_folds
+from factorizer.data.folds import Folds, split_fold, write_folds
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.files import write_atomically
@@ -106,14 +106,8 @@ def train_fold(
         return Outcome(folder, preset.training.max_steps, finished=True)
     cohort = read_cohort(data, mask_suffix=preset.data.mask_suffix)
     folds, origin = settle_folds(out / "folds.json", cohort, preset, split)
-    for problem in cohort.problems:
-        if problem.case not in {case.name for case in cohort.cases}:  # those are looked at one by one
-            say(str(problem))
-    others = len(cohort.cases) - sum(map(len, folds.values()))
-    if others:
-        say(f"{others} cases of {data} are in no fold of this run (unlabelled, or added since), and are left out")
-    for warning in note_renamed_labels(cohort, preset.data.labels):
-        say(str(warning))
+    for remark in remarks_on(cohort, folds, preset):
+        say(remark)
     training, held_out = split_fold(folds, fold)
     settings = settings_for(cohort, preset.data)
     start, step = newest_readable(folder / "checkpoints", say) if resume else (None, 0)
@@ -121,9 +115,10 @@ def train_fold(
     callbacks = [checkpoints, StopOnSignal(checkpoints), *callbacks]
     trainer = make_trainer(preset.training, folder, callbacks, machine, step)
     init = settle_init(folder, init)
-    if init is not None:
-        warn_of_known_cases(init, held_out, say)
-    module = make_module(preset, machine, init if start is None else None, say)
+    source = init if start is None else None  # later it is not needed any more
+    if source is not None:
+        warn_of_known_cases(source, held_out, say)
+    module = make_module(preset, machine, source, say)
     store = CaseStore(out / "cache", cohort.cases, settings)
     stream = PatchStream(preset, store, training, held_out, machine.workers)
     with hold(out, fold) if leader else nullcontext():
@@ -149,9 +144,7 @@ def train_fold(
             say(f"stopped at step {trainer.global_step} and saved; {again}")
             return Outcome(folder, trainer.global_step, finished=False)
         checkpoints.save_last(trainer)
-        predictor = Predictor(preset, [module.network], device=trainer.strategy.root_device)
-        scored = gather(trainer, score_cases(predictor, cohort, stream.held_out.names, settings, track))
-        rows = [row for case in sorted(scored) for row in scored[case]]
+        rows = score_held_out(trainer, module, preset, cohort, stream.held_out.names, settings, track)
         if leader:
             write_scores(folder / "scores.csv", rows)
             draw_learning_curve(folder)
@@ -159,6 +152,16 @@ def train_fold(
             describe_end(folder, step=trainer.global_step, seconds=rounded(seconds))
     mean_dice = fmean(row.value for row in rows if row.metric == "dice")
     return Outcome(folder, trainer.global_step, finished=True, mean_dice=mean_dice)
+
+
+def remarks_on(cohort: Cohort, folds: Folds, preset: Preset) -> Iterator[str]:
+    """What a user should know of the data before they are trained on; cases are looked at one by one later."""
+    names = {case.name for case in cohort.cases}
+    yield from (str(problem) for problem in cohort.problems if problem.case not in names)
+    others = len(names) - sum(map(len, folds.values()))
+    if others:
+        yield f"{others} cases of {cohort.root} are in no fold of this run (unlabelled, or new), and are left out"
+    yield from map(str, note_renamed_labels(cohort, preset.data.labels))
 
 
 @contextmanager
@@ -299,11 +302,20 @@ def initialize(network: nn.Module, source: str, say: Say) -> None:
     say(f"drawn anew: {', '.join(drawn) or 'none'}")
 
 
-def score_cases(
-    predictor: Predictor, cohort: Cohort, names: Sequence[str], settings: Settings, track: Track
-) -> dict[str, list[Score]]:
+def score_held_out(
+    trainer: Trainer,
+    module: Segmentation,
+    preset: Preset,
+    cohort: Cohort,
+    names: Sequence[str],
+    settings: Settings,
+    track: Track,
+) -> list[Score]:
+    """The scores of the last weights, from all processes, by case."""
+    predictor = Predictor(preset, [module.network], device=trainer.strategy.root_device)
     tracked = track(names, "scoring the held-out cases")
-    return {name: score_case(predictor, cohort.case(name), settings) for name in tracked}
+    scored = gather(trainer, {name: score_case(predictor, cohort.case(name), settings) for name in tracked})
+    return [row for case in sorted(scored) for row in scored[case]]
 
 
 def rounded(seconds: dict[str, float]) -> dict[str, float]:
