@@ -377,6 +377,6 @@ def test_labels_taken_by_value_are_named(tmp_path: Path) -> None:
     (warning,) = note_renamed_labels(cohort, BRATS.labels)
     assert warning.severity == "warning"
     assert "NCR as edema, ED as necrosis, ET as enhancing" in str(warning)
-    assert note_renamed_labels(cohort, cohort.labels) == []
+    assert note_renamed_labels(cohort, {name.lower(): value for name, value in cohort.labels.items()}) == []
     report = check_cohort(cohort, labels=BRATS.labels, regions=BRATS.regions)
     assert [p for p in report.problems if "taken by value" in p.message] == [warning]

@@ -100,27 +100,32 @@ def select_channels(cohort: Cohort, wanted: Sequence[str]) -> tuple[str, ...]:
 def select_label_values(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, int]:
     """The values on disk that a preset's labels allow, and what they become; background stays 0.
 
-    Labels are the same that have the same name; where names differ, the same value.
+    Labels are the same that have the same name, in capitals or not; where names differ, the same value.
     """
-    shared, declared = cohort.labels.keys() & labels.keys(), set(cohort.labels.values())
-    if shared == labels.keys():
-        ours = {cohort.labels[name]: value for name, value in labels.items()}
-    elif all(cohort.labels[name] == labels[name] for name in shared) and declared >= set(labels.values()):
+    theirs, wanted = by_name(cohort.labels), by_name(labels)
+    agree = all(wanted.get(name, value) == value for name, value in theirs.items())
+    if theirs.keys() >= wanted.keys():
+        ours = {theirs[name]: value for name, value in wanted.items()}
+    elif agree and set(theirs.values()) >= set(wanted.values()):
         ours = {value: value for value in labels.values()}
     else:
-        theirs, wanted = (", ".join(f"{n} = {v}" for n, v in x.items()) for x in (cohort.labels, labels))
-        message = f"its labels ({theirs}) are not the preset's ({wanted})"
+        listed = [", ".join(f"{name} = {value}" for name, value in x.items()) for x in (cohort.labels, labels)]
+        message = f"its labels ({listed[0]}) are not the preset's ({listed[1]})"
         remedy = "take another preset, or name its labels as the data set does"
         raise DataError(Problem("", str(cohort.root), message, remedy))
     ours[0] = 0
     return {value: ours[named] for value, named in cohort.label_values.items() if named in ours}
 
 
+def by_name(labels: Mapping[str, int]) -> dict[str, int]:
+    return {name.lower(): value for name, value in labels.items()}
+
+
 def note_renamed_labels(cohort: Cohort, labels: Mapping[str, int]) -> list[Problem]:
     """A warning where several labels have other names in a preset and are told apart by their values alone."""
     theirs = {value: name for name, value in cohort.labels.items()}
     pairs = [f"{theirs[value]} as {name}" for name, value in labels.items() if value in theirs]
-    if len(labels) == 1 or not pairs or cohort.labels.keys() >= labels.keys():
+    if len(labels) == 1 or not pairs or by_name(cohort.labels).keys() >= by_name(labels).keys():
         return []
     message = f"its labels have other names than the preset's, and are taken by value: {', '.join(pairs)}"
     return [
