@@ -122,10 +122,10 @@ def by_name(labels: Mapping[str, int]) -> dict[str, int]:
 
 
 def note_renamed_labels(cohort: Cohort, labels: Mapping[str, int]) -> list[Problem]:
-    """A warning where several labels have other names in a preset and are told apart by their values alone."""
+    """A warning where all of several labels have other names in a preset, and are told apart by their values alone."""
     theirs = {value: name for name, value in cohort.labels.items()}
     pairs = [f"{theirs[value]} as {name}" for name, value in labels.items() if value in theirs]
-    if len(labels) == 1 or not pairs or by_name(cohort.labels).keys() >= by_name(labels).keys():
+    if len(labels) == 1 or not pairs or by_name(cohort.labels).keys() & by_name(labels).keys():
         return []
     message = f"its labels have other names than the preset's, and are taken by value: {', '.join(pairs)}"
     return [

@@ -14,8 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +47,13 @@ BRATS_STYLES = {
 }
 BRATS_LABELS = {"edema": 1, "necrosis": 2, "enhancing": 3}
 HIGHEST_LABEL = 255
+LAYOUTS = (
+    "nnU-Net (dataset.json with channel_names, imagesTr, labelsTr); "
+    "Medical Segmentation Decathlon (dataset.json with modality, imagesTr, labelsTr); "
+    "ISLES'22 (sub-*/ses-*, derivatives); "
+    "BraTS (a folder per case with *_flair.nii.gz or *-t2f.nii.gz); "
+    f"2D pairs (NAME.png and NAME{MASK_SUFFIXES[0]}.png)"
+)
 
 
 class UnknownLayout(DataError):  # noqa: N818
@@ -59,47 +65,36 @@ def read_cohort(folder: Path, *, mask_suffix: str | None = None) -> Cohort:
     if folder.is_file():
         message, remedy = "it is a file, not a folder", "unpack it, and give the folder of the data set"
         raise DataError(Problem("", str(folder), message, remedy))
-    if not folder.is_dir():
-        raise DataError(Problem("", str(folder), "there is no such folder", "give the folder of a data set"))
-    if not list_folder(folder):
-        raise DataError(Problem("", str(folder), "the folder is empty", "give the folder of a data set"))
+    if not folder.is_dir() or not list_folder(folder):
+        message = "the folder is empty" if folder.is_dir() else "there is no such folder"
+        raise DataError(Problem("", str(folder), message, "give the folder of a data set"))
     description = read_description(folder)
-    readers: tuple[Callable[[], Cohort | None], ...] = (
-        lambda: read_nnunet(folder, description),
-        lambda: read_msd(folder, description),
-        lambda: read_isles(folder),
-        lambda: read_brats(folder),
-    )
-    if mask_suffix is not None:
-        readers = (lambda: read_pairs(folder, (mask_suffix,)),)
-    else:
-        readers = (*readers, lambda: read_pairs(folder, MASK_SUFFIXES))
-    for reader in readers:
-        try:
-            cohort = reader()
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            if isinstance(error, DataError):
-                raise
-            message = f"it does not say what it should ({type(error).__name__}: {error})"
-            file = str(folder / "dataset.json")
-            raise DataError(Problem("", file, message, "compare it with a published data set's")) from None
-        if cohort is not None:
-            return cohort
+    try:
+        if mask_suffix is not None:
+            cohort = read_pairs(folder, (mask_suffix,))
+        else:
+            cohort = (
+                read_nnunet(folder, description)
+                or read_msd(folder, description)
+                or read_isles(folder)
+                or read_brats(folder)
+                or read_pairs(folder, MASK_SUFFIXES)
+            )
+    except DataError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        message, file = (
+            f"it does not say what it should ({type(error).__name__}: {error})",
+            str(folder / "dataset.json"),
+        )
+        raise DataError(Problem("", file, message, "compare it with a published data set's")) from None
+    if cohort is not None:
+        return cohort
     if mask_suffix is not None:
         message = f"no image has a mask named NAME{mask_suffix}"
         raise UnknownLayout(Problem("", str(folder), message, "correct the suffix; it is for 2D images only"))
-    layouts = "; ".join(
-        (
-            "nnU-Net (dataset.json with channel_names, imagesTr, labelsTr)",
-            "Medical Segmentation Decathlon (dataset.json with modality, imagesTr, labelsTr)",
-            "ISLES'22 (sub-*/ses-*, derivatives)",
-            "BraTS (a folder per case with *_flair.nii.gz or *-t2f.nii.gz)",
-            f"2D pairs (NAME.png and NAME{MASK_SUFFIXES[0]}.png)",
-        )
-    )
-    raise UnknownLayout(
-        Problem("", str(folder), "no known layout is recognized in this folder", f"arrange it as one of: {layouts}")
-    )
+    message = "no known layout is recognized in this folder"
+    raise UnknownLayout(Problem("", str(folder), message, f"arrange it as one of: {LAYOUTS}"))
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -186,8 +181,8 @@ def read_nnunet(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
         if not label.is_file():
             problems.append(missing_file(name, label, "its label"))
     values |= {0: 0, **{value: value for value in labels.values()}}
-    cohort = make_cohort(folder, "nnunet", cases, channels, labels, problems, label_values=values, regions=regions)
-    return replace(cohort, ignored=ignored)
+    meaning: dict[str, Any] = {"label_values": values, "regions": regions, "ignored": ignored}
+    return make_cohort(folder, "nnunet", cases, channels, labels, problems, **meaning)
 
 
 def read_nnunet_labels(entries: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
@@ -342,6 +337,7 @@ def make_cohort(
     *,
     label_values: Mapping[int, int] | None = None,
     regions: Mapping[str, tuple[str, ...]] | None = None,
+    ignored: int | None = None,
 ) -> Cohort:
     if not labels or not all(0 < value <= HIGHEST_LABEL for value in labels.values()):
         got = ", ".join(f"{name} = {value}" for name, value in labels.items()) or "none"
@@ -354,7 +350,7 @@ def make_cohort(
     if not kept and not problems:
         problems.append(Problem("", str(folder), f"no case is found in this {layout} data set", "add images"))
     values = label_values or {0: 0, **{value: value for value in labels.values()}}
-    return Cohort(folder, layout, tuple(kept), channels, labels, values, regions or {}, tuple(problems))
+    return Cohort(folder, layout, tuple(kept), channels, labels, values, regions or {}, tuple(problems), ignored)
 
 
 def canonical_channel(name: str) -> str:
