@@ -83,10 +83,7 @@ def read_cohort(folder: Path, *, mask_suffix: str | None = None) -> Cohort:
     except DataError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        message, file = (
-            f"it does not say what it should ({type(error).__name__}: {error})",
-            str(folder / "dataset.json"),
-        )
+        file, message = str(folder / "dataset.json"), f"it does not say what it should ({error!r})"
         raise DataError(Problem("", file, message, "compare it with a published data set's")) from None
     if cohort is not None:
         return cohort
