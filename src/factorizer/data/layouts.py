@@ -83,8 +83,8 @@ def read_cohort(folder: Path, *, mask_suffix: str | None = None) -> Cohort:
     except DataError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        file, message = str(folder / "dataset.json"), f"it does not say what it should ({error!r})"
-        raise DataError(Problem("", file, message, "compare it with a published data set's")) from None
+        message = f"it does not say what it should ({type(error).__name__}: {error})"
+        raise DataError(Problem("", f"{folder}/dataset.json", message, "compare it with a published one")) from None
     if cohort is not None:
         return cohort
     if mask_suffix is not None:
