@@ -208,8 +208,9 @@ def model_options(model: Model, name: str, known: Iterable[str]) -> dict[str, An
 class Training(Section):
     max_steps: int = options(100_000, "optimizer steps", gt=0)
     batch_size: int = options(2, "patches per step, over all devices", gt=0)
-    learning_rate: Positive = options(1e-4, "peak learning rate of AdamW")
-    weight_decay: NotNegative = options(1e-2, "of AdamW")
+    optimizer: Literal["adamw", "muon"] = options("adamw", "muon needs fewer steps, at rates from about 1e-3")
+    learning_rate: Positive = options(1e-4, "peak learning rate")
+    weight_decay: NotNegative = options(1e-2, "what weights lose per step, times the learning rate")
     warmup_steps: int = options(2_000, "steps of linear rise before the cosine; at most a tenth of max_steps", ge=0)
     dice_epsilon: float = options(1e-5, "added to numerator and denominator of the soft Dice loss", gt=0)
     deep_supervision_weights: tuple[NotNegative, ...] = options(

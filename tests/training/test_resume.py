@@ -50,6 +50,14 @@ def test_a_run_that_crashed_goes_on_bit_for_bit(strokes: Path, whole: Path, tmp_
     assert_same(whole, outcome.folder)
 
 
+def test_a_run_of_muon_goes_on_bit_for_bit(strokes: Path, tmp_path: Path) -> None:
+    preset = change_preset(PRESET, ["training.optimizer=muon", "training.learning_rate=0.002"])
+    whole = run(strokes, tmp_path / "whole", preset).folder
+    with pytest.raises(RuntimeError, match="power cut"):
+        run(strokes, tmp_path / "run", preset, callbacks=[At(3, crash)])
+    assert_same(whole, run(strokes, tmp_path / "run", preset, resume=True).folder)
+
+
 def test_a_run_that_was_killed_goes_on_bit_for_bit(strokes: Path, whole: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", KILLED, str(strokes), str(tmp_path / "run"), str(Path(__file__).parent)]
     assert subprocess.run(command, capture_output=True, timeout=300).returncode == -signal.SIGKILL

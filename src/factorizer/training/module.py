@@ -27,6 +27,7 @@ from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import dice
 from factorizer.inference.sliding import Sliding
 from factorizer.training.loss import supervised_loss
+from factorizer.training.optimizer import make_optimizer
 from factorizer.training.schedule import rate_factor
 from factorizer.training.trainer import share_batch
 
@@ -41,6 +42,7 @@ class Segmentation(LightningModule):
         network: nn.Module,
         *,
         regions: Sequence[str],
+        optimizer: str,
         learning_rate: float,
         weight_decay: float,
         max_steps: int,
@@ -53,15 +55,16 @@ class Segmentation(LightningModule):
     ) -> None:
         super().__init__()
         self.network, self.regions, self.seed = network, list(regions), seed
-        self.learning_rate, self.weight_decay = learning_rate, weight_decay
+        self.optimizer, self.learning_rate, self.weight_decay = optimizer, learning_rate, weight_decay
         self.max_steps, self.warmup_steps = max_steps, warmup_steps
         self.supervision_weights, self.dice_epsilon = tuple(supervision_weights), dice_epsilon
         self.sliding, self.threshold = sliding, threshold
         self.validated: dict[str, dict[str, float]] = {}
 
     def configure_optimizers(self) -> Any:
-        trained = [p for p in self.network.parameters() if p.requires_grad]
-        optimizer = torch.optim.AdamW(trained, lr=self.learning_rate, weight_decay=self.weight_decay)
+        optimizer = make_optimizer(
+            self.optimizer, self.network, learning_rate=self.learning_rate, weight_decay=self.weight_decay
+        )
 
         def factor(step: int) -> float:
             return rate_factor(step, max_steps=self.max_steps, warmup_steps=self.warmup_steps)

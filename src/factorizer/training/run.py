@@ -280,6 +280,7 @@ def make_module(preset: Preset, machine: Machine, init: str | None, say: Say) ->
     return Segmentation(
         network,
         regions=list(preset.data.regions),
+        optimizer=training.optimizer,
         learning_rate=training.learning_rate,
         weight_decay=training.weight_decay,
         max_steps=training.max_steps,
