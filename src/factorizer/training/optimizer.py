@@ -1,8 +1,8 @@
 """AdamW as in the paper (Sec. 4.2), and Muon, which learns a small network in far fewer steps.
 
 Muon (K. Jordan et al. 2024) steps along the momentum of a weight matrix with all its singular values made about one, so
-that directions with small gradients are learned as fast as those with large ones. PyTorch's own takes only plain matrices
-and leaves the rest to a second optimizer, where Lightning runs one.
+that directions with small gradients are learned as fast as those with large ones. PyTorch's own takes plain matrices
+only and leaves the rest to a second optimizer, where Lightning runs one.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ def make_optimizer(
     return Muon(trained, matrices_of(network), learning_rate=learning_rate, weight_decay=weight_decay)
 
 
-def matrices_of(network: nn.Module) -> set[nn.Parameter]:
+def matrices_of(network: nn.Module) -> set[Tensor]:
     """The weights that mix channels with channels: not those that read images or write regions, norms, positions."""
     layers = [module for module in network.modules() if isinstance(module, MIXING)]
     return {layer.weight for layer in layers if min(layer.weight.shape[:2]) >= MIN_CHANNELS}
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for `matrices`, AdamW for other parameters, at one rate: a step changes weights of either by about as much."""
+    """Muon for `matrices`, AdamW for other parameters, at one rate: a step changes either by about as much."""
 
     def __init__(
-        self, params: list[nn.Parameter], matrices: set[nn.Parameter], *, learning_rate: float, weight_decay: float
+        self, params: list[nn.Parameter], matrices: set[Tensor], *, learning_rate: float, weight_decay: float
     ) -> None:
         groups = [
             {"params": [p for p in params if p in matrices], "matrices": True},
@@ -50,7 +50,7 @@ class Muon(torch.optim.Optimizer):
         super().__init__(filled, {"lr": learning_rate, "weight_decay": weight_decay})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         loss = None
         if closure is not None:
             with torch.enable_grad():
