@@ -107,6 +107,7 @@ def write_card(about: About, name: str, preset: Preset, run: Path, folder: Path,
         for d in region_dice(folder / "scores.csv")
     ]
     training, model = preset.training, preset.model
+    optimizer = {"adamw": "AdamW", "muon": "Muon"}[training.optimizer]
     held_out = len({row.case for row in read_scores(folder / "scores.csv")})
     used = len(json.loads((run / "cases.json").read_text())) - held_out
     return f"""# {about.title} (`zoo:{name}`)
@@ -124,7 +125,7 @@ def write_card(about: About, name: str, preset: Preset, run: Path, folder: Path,
 {about.data}
 
 {used} cases to train on, {held_out} held out. {training.max_steps:,} steps of batch {training.batch_size} with
-AdamW at {training.learning_rate:g}, cosine schedule, seed {training.seed}; {hours:.1f} hours on a CPU{parts}. The
+{optimizer} at {training.learning_rate:g}, cosine schedule, seed {training.seed}; {hours:.1f} hours on a CPU{parts}. The
 preset is in config.yaml beside this card.
 
 ## Scores on the held-out fold
