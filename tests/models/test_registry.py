@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from factorizer.models.nnunet import ConvBlock, ResidualConvBlock
 from factorizer.models.registry import SYSTEMS, build_model, options_of
+from factorizer.training.optimizer import make_optimizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -91,11 +92,12 @@ def test_a_checkpoint_comes_back_bit_for_bit(name: str) -> None:
         assert torch.equal(first.eval()(x), second.eval()(x))
 
 
+@pytest.mark.parametrize("optimizer_name", ["adamw", "muon"])
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_a_tiny_batch_is_overfitted(name: str) -> None:
+def test_a_tiny_batch_is_overfitted(name: str, optimizer_name: str) -> None:
     x, target = batch_of(name)
     model = build_small(name).train()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+    optimizer = make_optimizer(optimizer_name, model, learning_rate=1e-2, weight_decay=1e-2)
     losses = []
     for _ in range(15):
         loss = loss_of(model, x, target)
