@@ -62,7 +62,11 @@ TUNING_FOLD, TEST_FOLD = 0, 1
 CURVE_CASES = 10
 WARMUP, AVERAGE = 20, 0.98
 SEEDS = {"global-factorizer": 3, "local-factorizer": 3, "swin-factorizer": 3, "nnunet": 3, "res-unet": 3}
-COMMON = ["data.patch_size=[32,64,32]", "model.widths=[16,32,64,128,256]"]  # a size that all ten can take
+COMMON = [
+    "data.patch_size=[32,64,32]",  # a size that all ten can take
+    "data.augmentation.flip.probability=0",
+    "model.widths=[16,32,64,128,256]",
+]
 HALVES = {  # of the systems whose widths have names of their own
     "transbts": "{width: 8, embed_dim: 256, hidden: 2048, num_heads: 4}",
     "unetr": "{feature_size: 16, hidden_size: 384, mlp_dim: 1536, num_heads: 6}",
