@@ -64,7 +64,7 @@ WARMUP, AVERAGE = 20, 0.98
 SEEDS = {"global-factorizer": 3, "local-factorizer": 3, "swin-factorizer": 3, "nnunet": 3, "res-unet": 3}
 COMMON = [
     "data.patch_size=[32,64,32]",  # a size that all ten can take
-    "data.augmentation.flip.probability=0",
+    "data.augmentation.flip.probability=0",  # as when the results were made
     "model.widths=[16,32,64,128,256]",
 ]
 HALVES = {  # of the systems whose widths have names of their own

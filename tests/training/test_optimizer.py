@@ -28,8 +28,10 @@ def test_orthogonalize_keeps_directions_and_evens_out_singular_values(shape: tup
     torch.testing.assert_close(inner, evened.diag(), rtol=0, atol=1e-12)
 
 
-def test_orthogonalize_leaves_zero_alone() -> None:
-    assert torch.equal(orthogonalize(torch.zeros(8, 9)), torch.zeros(8, 9))
+@pytest.mark.parametrize("scale", [0, 1e-38, 1e-30, 1e-20])
+def test_a_momentum_that_has_died_away_moves_nothing(scale: float) -> None:
+    matrix = scale * torch.randn(16, 16, generator=torch.Generator().manual_seed(0))
+    assert orthogonalize(matrix).abs().max() < 1e-9
 
 
 def test_matrices_step_as_by_pytorchs_muon() -> None:
