@@ -83,8 +83,8 @@ def plan(
     size = " x ".join(map(str, planned.data.patch_size))
     print_line(f"{escape(str(output))}: patches of {size}, widths {', '.join(map(str, planned.model.widths))}")
     say(
-        f"Training is not planned: {planned.training.max_steps:,} steps as in the paper. For a few thousand on a CPU set "
-        "training.max_steps, training.optimizer=muon and training.learning_rate=0.0015."
+        f"Training is not planned: {planned.training.max_steps:,} steps as in the paper. For a few thousand on a CPU "
+        "set training.max_steps, training.optimizer=muon and training.learning_rate=0.0015."
     )
 
 
