@@ -1,4 +1,4 @@
-"""AdamW as in the paper (Sec. 4.2), and Muon, which learns a small network in far fewer steps.
+"""AdamW as in the paper (Sec. 4.2), and Muon, which learns a small network in fewer steps.
 
 Muon (K. Jordan et al. 2024) steps along the momentum of a weight matrix with all its singular values made about one, so
 that directions with small gradients are learned as fast as those with large ones. PyTorch's own takes plain matrices
