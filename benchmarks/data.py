@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.progress import Progress
 from torch.utils.data import DataLoader
 
-from factorizer.config import build_options, load_preset
+from factorizer.config import build_options
 from factorizer.data.cache import CaseStore, Settings
 from factorizer.data.cases import Cohort
 from factorizer.data.layouts import read_cohort
@@ -28,6 +28,7 @@ from factorizer.data.preprocess import Preprocessing
 from factorizer.data.synthetic import write_synthetic
 from factorizer.doctor import cpu_model
 from factorizer.models.registry import build_model
+from factorizer.preset_files import load_preset
 from factorizer.profiling.measure import make_input, make_step
 
 ROOT = Path(__file__).parents[1]

@@ -20,11 +20,12 @@ import numpy as np
 import torch
 from rich.console import Console
 
-from factorizer.config import Preset, change_preset, load_preset, to_yaml
+from factorizer.config import Preset
 from factorizer.data.inputs import read_inputs
 from factorizer.doctor import cpu_model
 from factorizer.inference.load import make_network
 from factorizer.inference.memory import estimate_bytes
+from factorizer.preset_files import change_preset, load_preset, to_yaml
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "results" / "inference.md"
 CT = [

@@ -34,7 +34,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import DataLoader
 
-from factorizer.config import Preset, change_preset, load_preset
+from factorizer.config import Preset
 from factorizer.data.cache import CaseStore, Settings, settings_for
 from factorizer.data.folds import draw_folds
 from factorizer.data.layouts import Cohort, read_cohort
@@ -47,6 +47,7 @@ from factorizer.inference.load import make_network
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.score import score_case
 from factorizer.models.registry import SYSTEMS
+from factorizer.preset_files import change_preset, load_preset
 from factorizer.profiling.table import count_rows
 from factorizer.reports.figures import png
 from factorizer.reports.tables import comparison_files
@@ -64,7 +65,9 @@ WARMUP, AVERAGE = 20, 0.98
 SEEDS = {"global-factorizer": 3, "local-factorizer": 3, "swin-factorizer": 3, "nnunet": 3, "res-unet": 3}
 COMMON = [
     "data.patch_size=[32,64,32]",  # a size that all ten can take
-    "data.augmentation.flip.probability=0",  # as when the results were made
+    "data.augmentation.flip.probability=0",  # these three as when the results were made
+    "data.augmentation.affine.axes=null",
+    "data.augmentation.elastic.probability=0",
     "model.widths=[16,32,64,128,256]",
 ]
 HALVES = {  # of the systems whose widths have names of their own

@@ -17,7 +17,7 @@ from sklearn.linear_model import LogisticRegression
 
 from factorizer.commands.console import print_table, scores_table
 from factorizer.commands.train import make_progress
-from factorizer.config import Preset, change_preset, load_preset
+from factorizer.config import Preset
 from factorizer.data.cache import Settings, settings_for
 from factorizer.data.cases import Case
 from factorizer.data.layouts import read_cohort
@@ -33,6 +33,7 @@ from factorizer.files import write_atomically
 from factorizer.inference.load import load
 from factorizer.inference.predict import predict_cases
 from factorizer.inspection.report import Explainer
+from factorizer.preset_files import change_preset, load_preset
 from factorizer.reports import page
 from factorizer.reports.examples import Gallery
 from factorizer.reports.figures import draw_boxes

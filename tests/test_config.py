@@ -10,17 +10,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from factorizer.config import (
-    Preset,
-    PresetError,
-    Section,
-    load_preset,
-    model_options,
-    parse_preset,
-    preset_names,
-    to_yaml,
-)
+from factorizer.config import Preset, Section, model_options
 from factorizer.models.registry import SYSTEMS, options_of
+from factorizer.preset_files import PresetError, load_preset, parse_preset, preset_names, to_yaml
 
 MINIMAL = "title: t\ndata: {channels: [T1], labels: {a: 1}, regions: {A: [a]}, patch_size: [32, 32, 32]}\n"
 
@@ -79,6 +71,7 @@ def test_the_papers_setup() -> None:
         assert preset.data.foreground_fraction == 0
         assert (inference.overlap, inference.blending, inference.threshold) == (0.5, "constant", 0.5)
         changes = preset.data.augmentation.model_dump()
+        assert changes.pop("elastic")["probability"] == 0
         assert list(changes) == [
             "affine",
             "flip",
@@ -90,7 +83,7 @@ def test_the_papers_setup() -> None:
         ]
         assert [change.pop("probability") for change in changes.values()] == [0.15, 0.5, 0.15, 0.15, 0.15, 0.15, 0.15]
         assert changes == {
-            "affine": {"rotation_degrees": (-30, 30), "scale": (0.7, 1.3)},
+            "affine": {"rotation_degrees": (-30, 30), "axes": None, "scale": (0.7, 1.3)},
             "flip": {"axes": None},
             "gaussian_noise": {"variance": (0, 0.1)},
             "gaussian_smoothing": {"sigma_voxels": (0.5, 1.5)},
@@ -126,6 +119,9 @@ def test_the_papers_setup() -> None:
             r"flip\.axes is \[2\]; patches have the axes 0",
         ),
         ("data: {augmentation: {flip: {axes: [0, 0]}}}", r"flip\.axes is \[0, 0\]; name each axis once"),
+        ("data: {augmentation: {elastic: {axes: [1, 1]}}}", r"elastic\.axes is \[1, 1\]; name each axis once"),
+        ("data: {patch_size: [8, 8], augmentation: {affine: {axes: [0]}}}", r"affine\.axes is for 3D; .* leave it out"),
+        ("data: {augmentation: {elastic: {displacement_voxels: [0, 9]}}}", "may move by 4 before tissue folds"),
         ("training: {batch_size: 0}", r"training\.batch_size: .*greater than 0"),
         ("training: {learning_rate: fast}", r"training\.learning_rate: .*number.*got 'fast'"),
         ("model: {name: swin-factoriser}", "did you mean 'swin-factorizer'"),
@@ -174,6 +170,6 @@ def test_each_system_gets_the_fields_it_has() -> None:
 
 
 def test_the_schema_needs_no_torch() -> None:
-    code = "import factorizer.config, sys; factorizer.config.load_preset('brats'); print('torch' in sys.modules)"
+    code = "import factorizer.preset_files as files, sys; files.load_preset('brats'); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

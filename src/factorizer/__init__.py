@@ -10,7 +10,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from factorizer.config import change_preset, load_preset
     from factorizer.evaluation.compare import Entry, compare_entries
     from factorizer.evaluation.evaluate import evaluate_folders
     from factorizer.inference.load import load
@@ -19,13 +18,14 @@ if TYPE_CHECKING:
     from factorizer.nn.matricize import GlobalMatricize, LocalMatricize, ShiftedWindowMatricize
     from factorizer.nn.nmf import NMF
     from factorizer.nn.unet import UNet
+    from factorizer.preset_files import change_preset, load_preset
     from factorizer.training.run import cross_validate, train_fold
 
 __version__ = "0.1.0"
 
 _HOMES = {
-    "change_preset": "factorizer.config",
-    "load_preset": "factorizer.config",
+    "change_preset": "factorizer.preset_files",
+    "load_preset": "factorizer.preset_files",
     "Entry": "factorizer.evaluation.compare",
     "compare_entries": "factorizer.evaluation.compare",
     "evaluate_folders": "factorizer.evaluation.evaluate",

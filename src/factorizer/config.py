@@ -1,26 +1,21 @@
 """What a preset can say: typed, frozen, every field with the one text that documents it. Imports no torch.
 
-A preset is a YAML file with the sections of `Preset`. `load_preset` reads one that ships with the package,
-by name, or any file, by path. Library classes never see a preset: the stages pass them plain values.
+A preset is a YAML file with the sections of `Preset` (`preset_files.py` reads and writes them). Library classes never
+see a preset: the stages pass them plain values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from importlib import resources
-from pathlib import Path
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal, Self
 
-import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from factorizer.models.registry import check_name, options_of, suggestion
+from factorizer.models.registry import check_name, options_of
 
-PRESET_FOLDER = resources.files("factorizer") / "presets"
-
-
-class PresetError(ValueError):
-    """A preset that cannot be used; the message says which field, what was got and what is allowed."""
+FOLDING = (
+    0.4  # of the distance of control points: cubic B-splines displaced less, and no more, have an inverse for sure
+)
 
 
 def refuse_descending(value: tuple[float, float]) -> tuple[float, float]:
@@ -57,15 +52,38 @@ def required(description: str, **limits: Any) -> Any:
     return Field(description=description, **limits)
 
 
+Axes = tuple[Annotated[int, Field(ge=0, le=2)], ...] | None  # null is all
+
+
 class Affine(Section):
     probability: Probability = options(0.15, "how often")
     rotation_degrees: Range = options((-30.0, 30.0), "angle about each axis")
+    axes: Axes = options(None, "in 3D, which axes to turn about, numbered as for flip; null is all")
     scale: PositiveRange = options((0.7, 1.3), "one factor for all axes")
+
+
+class Elastic(Section):
+    probability: Probability = options(0.0, "how often; the paper has none")
+    control_spacing_voxels: Positive = options(10.0, "between control points, in voxels of the finest axis")
+    displacement_voxels: NotNegativeRange = options(
+        (0.0, 4.0), "of control points, at most, along each axis, in the same voxels"
+    )
+    axes: Axes = options(None, "which axes they move along, numbered as for flip; null is all")
+
+    @model_validator(mode="after")
+    def check_no_folds(self) -> Self:
+        limit = FOLDING * self.control_spacing_voxels
+        if self.displacement_voxels[1] > limit * (1 + 1e-9):
+            raise ValueError(
+                f"points {self.control_spacing_voxels:g} voxels apart may move by {limit:g} before tissue folds; "
+                f"displacement_voxels goes up to {self.displacement_voxels[1]:g}, lower it or put them further apart"
+            )
+        return self
 
 
 class Flip(Section):
     probability: Probability = options(0.5, "how often, for each axis by itself")
-    axes: tuple[Annotated[int, Field(ge=0, le=2)], ...] | None = options(
+    axes: Axes = options(
         None, "which axes: in 3D 0 is left-right, 1 back-front, 2 feet-head, in 2D 0 up-down, 1 left-right; null is all"
     )
 
@@ -97,6 +115,7 @@ class AdjustContrast(Section):
 
 class Augmentation(Section):
     affine: Affine = section(Affine, "rotation and scaling")
+    elastic: Elastic = section(Elastic, "smooth deformation by cubic B-splines between displaced control points")
     flip: Flip = section(Flip, "mirroring")
     gaussian_noise: GaussianNoise = section(GaussianNoise, "additive noise")
     gaussian_smoothing: GaussianSmoothing = section(GaussianSmoothing, "blurring")
@@ -124,7 +143,9 @@ class Data(Section):
         None, "how masks of 2D pictures are named after them, such as _1stHO; null tries the usual ones", min_length=1
     )
     foreground_fraction: Probability = options(0.0, "share of patches centred on a voxel of some region; 0 is uniform")
-    augmentation: Augmentation = section(Augmentation, "random changes of training patches, in this order (App. A)")
+    augmentation: Augmentation = section(
+        Augmentation, "random changes of training patches, in this order (App. A, but for elastic)"
+    )
 
     @model_validator(mode="after")
     def check_regions(self) -> Self:
@@ -145,12 +166,18 @@ class Data(Section):
                 raise ValueError(f"clip of {channel} is [{low:g}, {high:g}]; give the lower end first")
         if self.spacing_mm is not None and len(self.spacing_mm) != len(self.patch_size):
             raise ValueError(f"spacing_mm has {len(self.spacing_mm)} numbers, patch_size {len(self.patch_size)}")
-        axes, dims = self.augmentation.flip.axes or (), len(self.patch_size)
-        if any(axis >= dims for axis in axes):
-            raise ValueError(f"augmentation.flip.axes is {list(axes)}; patches have the axes 0 to {dims - 1}")
-        if len(set(axes)) < len(axes):
-            raise ValueError(f"augmentation.flip.axes is {list(axes)}; name each axis once")
+        for name in ("affine", "elastic", "flip"):
+            self.check_axes(name, getattr(self.augmentation, name).axes or ())
+        if len(self.patch_size) == 2 and self.augmentation.affine.axes is not None:
+            raise ValueError("augmentation.affine.axes is for 3D; pictures turn in their plane, leave it out")
         return self
+
+    def check_axes(self, name: str, axes: tuple[int, ...]) -> None:
+        dims = len(self.patch_size)
+        if any(axis >= dims for axis in axes):
+            raise ValueError(f"augmentation.{name}.axes is {list(axes)}; patches have the axes 0 to {dims - 1}")
+        if len(set(axes)) < len(axes):
+            raise ValueError(f"augmentation.{name}.axes is {list(axes)}; name each axis once")
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:
@@ -264,116 +291,3 @@ def build_options(preset: Preset, name: str) -> dict[str, Any]:
         "spatial_size": preset.data.patch_size,
         **model_options(preset.model, name, options_of(name)),
     }
-
-
-def preset_names() -> list[str]:
-    """The presets that ship with the package."""
-    return sorted(file.name.removesuffix(".yaml") for file in PRESET_FOLDER.iterdir() if file.name.endswith(".yaml"))
-
-
-def load_preset(name_or_path: str | Path) -> Preset:
-    """Read a preset by its name, or from a YAML file by its path (anything with a slash or a suffix)."""
-    text = str(name_or_path)
-    if Path(text).suffix in (".yaml", ".yml") or "/" in text:
-        path = Path(text)
-        if not path.is_file():
-            raise PresetError(
-                f"there is no preset file {text}; give a file, or one of the names {', '.join(preset_names())}"
-            )
-        return parse_preset(path.read_text(), text)
-    if text not in preset_names():
-        raise PresetError(
-            f"no preset is named {text!r}{suggestion(text, preset_names())}; choose one of {', '.join(preset_names())}"
-        )
-    return parse_preset((PRESET_FOLDER / f"{text}.yaml").read_text(), text)
-
-
-def parse_preset(text: str, origin: str) -> Preset:
-    """A preset from YAML; the error names every field that is wrong."""
-    try:
-        values = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise PresetError(f"{origin} is not YAML: {error}") from None
-    if not isinstance(values, dict):
-        raise PresetError(f"{origin} holds no sections; it must have at least title and data")
-    return validate_preset(values, origin)
-
-
-def validate_preset(values: dict[str, Any], origin: str) -> Preset:
-    try:
-        return Preset.model_validate(values)
-    except ValidationError as error:
-        problems = "\n".join(f"  {describe(problem)}" for problem in error.errors())
-        raise PresetError(f"{origin} cannot be used:\n{problems}") from None
-
-
-def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
-    """A preset with some fields set, each as path.to.field=value with a value in YAML."""
-    values = preset.model_dump(mode="json")
-    for change in changes:
-        path, sign, text = change.partition("=")
-        if not sign:
-            raise PresetError(f"--set got {change!r}; give path.to.field=value, such as training.max_steps=100")
-        *parents, field = path.split(".")
-        section: Any = values
-        for parent in parents:
-            section = section.get(parent)
-            if not isinstance(section, dict):
-                known = ", ".join(Preset.model_fields)
-                raise PresetError(f"--set got {change!r}; there is no section {parent!r} (the sections are {known})")
-        try:
-            section[field] = yaml.safe_load(text)
-        except yaml.YAMLError as error:
-            raise PresetError(f"--set got {change!r}; the value is not YAML: {error}") from None
-    return validate_preset(values, "the preset with --set")
-
-
-def refuse_idle_options(preset: Preset, changes: Iterable[str]) -> None:
-    """A model field that is set on purpose must be one that the chosen system has."""
-    name = preset.model.name
-    known = [*(field for field in options_of(name) if field in Model.model_fields), "name", "extra"]
-    for change in changes:
-        path = change.partition("=")[0].split(".")
-        if path[0] == "model" and len(path) > 1 and path[1] not in known:
-            raise PresetError(f"--set got {change!r}; {name} has no such option, only {', '.join(known)}")
-
-
-def describe(problem: Any) -> str:
-    """One line about one of pydantic's errors."""
-    place = ".".join(map(str, problem["loc"])) or "preset"
-    if problem["type"] == "extra_forbidden":
-        *parents, field = problem["loc"]
-        known = list(fields_of(parents))
-        return f"{place}: there is no such field{suggestion(str(field), known)}; the fields are {', '.join(known)}"
-    if problem["type"] == "missing":
-        return f"{place}: this field is missing"
-    return f"{place}: {problem['msg'].removeprefix('Value error, ')} (got {problem['input']!r})"
-
-
-def fields_of(path: Iterable[Any]) -> Iterable[str]:
-    """The names of the fields of the section at `path`."""
-    model: Any = Preset
-    for name in path:
-        model = model.model_fields[name].annotation
-    return model.model_fields
-
-
-def to_yaml(preset: Preset) -> str:
-    """The preset as YAML with every field's text as a comment; reading it gives the same preset."""
-    return "\n".join(yaml_lines(preset, indent="")) + "\n"
-
-
-def yaml_lines(values: Section, indent: str) -> Iterator[str]:
-    for name, field in type(values).model_fields.items():
-        value = getattr(values, name)
-        if isinstance(value, Section):
-            yield f"{indent}{name}:  # {field.description}"
-            yield from yaml_lines(value, indent + "  ")
-        else:
-            yield f"{indent}{name}: {scalar(values.model_dump(mode='json')[name])}  # {field.description}"
-
-
-def scalar(value: Any) -> str:
-    """A value on one line of YAML."""
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
-    return text.removesuffix("...\n").strip()

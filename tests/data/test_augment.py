@@ -1,4 +1,4 @@
-"""The seven changes of appendix A: how often, how much, and what they do."""
+"""The seven changes of appendix A and elastic deformation: how often, how much, and what they do."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from factorizer.config import Augmentation, Flip
-from factorizer.data.augment import Changes, apply_augmentation, draw_augmentation
+from factorizer.config import FOLDING, Affine, Augmentation, Elastic, Flip
+from factorizer.data.augment import Changes, apply_augmentation, displacement_field, draw_augmentation, spline_basis
 
 DRAWS = 10_000
 
@@ -102,6 +102,112 @@ def test_flips_of_some_axes_leave_the_other_draws_alone() -> None:
     assert replace(first, flips=second.flips) == second
 
 
+def test_rotation_about_some_axes_leaves_the_other_draws_alone() -> None:
+    generators = np.random.default_rng(3), np.random.default_rng(3)
+    some, every = (
+        draw_augmentation(
+            Augmentation(affine=Affine(probability=1.0, axes=axes)), channels=1, dims=3, generator=generator
+        )
+        for axes, generator in zip(((1,), None), generators, strict=True)
+    )
+    assert every.rotation_degrees is not None
+    assert all(every.rotation_degrees)
+    assert some.rotation_degrees == (0.0, every.rotation_degrees[1], 0.0)
+    assert replace(some, rotation_degrees=every.rotation_degrees) == every
+
+
+def test_a_plane_survives_rotation_about_its_normal_and_deformation_along_itself() -> None:
+    label = torch.ones(16, 18, 20, dtype=torch.uint8)
+    label[:, 9:] = 2  # as anterior and posterior meet in a coronal plane
+    draws = Augmentation(
+        affine=Affine(probability=1.0, axes=(1,)),
+        elastic=Elastic(probability=1.0, displacement_voxels=(4, 4), axes=(0, 2)),
+    )
+    changes = draw_augmentation(draws, channels=1, dims=3, generator=np.random.default_rng(0))
+    changes = replace(changes, flips=(False,) * 3, smoothing_sigmas=(None,), scale=1.0)
+    image = torch.arange(16 * 18 * 20).reshape(1, 16, 18, 20).float()
+    x, y = apply_augmentation(image, label, changes)
+    assert not torch.equal(x, image)
+    assert set(y[:, :9].unique().tolist()) <= {0, 1}
+    assert set(y[:, 9:].unique().tolist()) <= {0, 2}
+    free = replace(changes, displacement_axes=None)
+    assert 2 in apply_augmentation(image, label, free)[1][:, :9]
+
+
+def test_elastic_deformation_is_off_unless_asked_for_and_leaves_the_other_draws_alone() -> None:
+    bending = Augmentation(elastic=Elastic(probability=0.3, displacement_voxels=(1.0, 3.0)))
+    generators = [np.random.default_rng((7, index)) for index in range(DRAWS)]
+    bent = [draw_augmentation(bending, channels=1, dims=3, generator=g) for g in generators]
+    generators = [np.random.default_rng((7, index)) for index in range(DRAWS)]
+    plain = [draw_augmentation(Augmentation(), channels=1, dims=3, generator=g) for g in generators]
+    assert_uniform(present([d.displacement_voxels for d in bent]), 1, 3, 0.3)
+    assert all(d.displacement_voxels is None for d in plain)
+    for a, b in zip(bent[:100], plain[:100], strict=True):
+        same = {"displacement_voxels": None, "displacement_seed": 0}
+        assert replace(a, **same) == replace(b, **same)
+
+
+@pytest.mark.parametrize(("size", "distance"), [(40, 10.0), (41, 7.3), (5, 10.0), (16, 1.7)])
+def test_splines_reproduce_constants_and_straight_lines(size: int, distance: float) -> None:
+    basis = spline_basis(size, distance)
+    reach = basis.shape[1] // 2
+    points = distance * torch.arange(-reach, reach + 1)
+    torch.testing.assert_close(basis.sum(1), torch.ones(size))
+    torch.testing.assert_close(basis @ points, torch.arange(size) - (size - 1) / 2, rtol=1e-5, atol=1e-4)
+
+
+def test_displacement_is_within_its_bound_and_favours_no_direction() -> None:
+    bent = [Changes(displacement_voxels=3.0, control_spacing_voxels=2.0, displacement_seed=seed) for seed in range(50)]
+    fields = torch.stack([displacement_field((16, 16, 16), changes, [1.0, 1.0, 1.0]) for changes in bent])
+    assert 1.5 < fields.abs().max() <= 3
+    assert fields.mean((0, 2, 3, 4)).abs().max() < 0.05
+
+
+def worst_strain(dims: int) -> float:
+    """The largest derivative along itself of a deformation whose control points move by up to their distance."""
+    basis = spline_basis(161, 20.0).double()
+    values, slopes = basis[60:101], 10 * (basis[61:102] - basis[59:100])  # in two cells
+    total = torch.zeros(1)
+    for axis in range(dims):  # one slope times the values along the other axes
+        product = torch.ones(1, 1)
+        for other in range(dims):
+            product = torch.kron(product, slopes if other == axis else values)
+        total = total + product
+    return float(total.abs().sum(1).max())
+
+
+def test_the_limit_is_where_deformations_can_fold() -> None:
+    """With all control points moved in the directions that are worst for a voxel (Choi and Lee 2000: 1 / 2.479)."""
+    assert 0.98 < FOLDING * worst_strain(3) < 1
+    with pytest.raises(ValueError, match=r"10 voxels apart may move by 4 .* goes up to 4.5, lower it"):
+        Elastic(displacement_voxels=(0.0, 4.5))
+    Elastic(control_spacing_voxels=0.7, displacement_voxels=(0.0, 0.28))
+
+
+def test_deformation_moves_image_and_labels_together_and_follows_its_seed() -> None:
+    _, label = patch()
+    image = torch.stack([(label == value).float() for value in (2, 3)])
+    changes = Changes(displacement_voxels=2.4, control_spacing_voxels=6.0, displacement_seed=3)
+    x, y = apply_augmentation(image, label, changes)
+    assert y.dtype == torch.uint8
+    assert 0.05 < (y != label).sum() / (label > 0).sum() < 0.6
+    for value, channel in zip((2, 3), x, strict=True):
+        assert (y[channel > 0.6] == value).all()
+        assert (y[channel < 0.1] != value).all()
+    assert torch.equal(x, apply_augmentation(image, label, changes)[0])
+    assert not torch.equal(x, apply_augmentation(image, label, replace(changes, displacement_seed=4))[0])
+
+
+def test_deformation_is_in_space() -> None:
+    """Slices four times as thick are displaced by a quarter of their number, between control points as far apart."""
+    changes = Changes(displacement_voxels=2.0, control_spacing_voxels=8.0)
+    fine = displacement_field((32, 32, 4 * 9), changes, [1.0, 1.0, 1.0])
+    thick = displacement_field((32, 32, 9), changes, [1.0, 1.0, 4.0])
+    centres = (fine[..., 1::4] + fine[..., 2::4]) / 2  # of a thick slice
+    torch.testing.assert_close(thick[2] * 4, centres[2], atol=0.03, rtol=0)
+    torch.testing.assert_close(thick[:2], centres[:2], atol=0.03, rtol=0)
+
+
 def test_flips_are_exact() -> None:
     image, label = patch()
     x, y = apply_augmentation(image, label, Changes(flips=(False, True, False)))
@@ -150,6 +256,10 @@ def test_2d() -> None:
     assert (y[x[0] > 0.6] == 1).all()
     assert (y[x[0] < 0.4] == 0).all()
     assert not torch.equal(y, label)
+    bent, _ = apply_augmentation(
+        label.float()[None], label, Changes(displacement_voxels=2.0, control_spacing_voxels=6.0)
+    )
+    assert not torch.equal(bent[0], label.float())
 
 
 def test_rotation_turns_bodies_in_space() -> None:

@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 from writing import random_image, random_label, write_isles, write_msd, write_nifti, write_pairs
 
 from factorizer.cli import app
-from factorizer.config import load_preset
 from factorizer.data.cache import settings_for
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image
 from factorizer.data.layouts import read_cohort
 from factorizer.data.plan import fit_patch, plan_strides
+from factorizer.preset_files import load_preset
 
 runner = CliRunner()
 

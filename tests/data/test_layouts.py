@@ -18,12 +18,12 @@ from writing import (
     write_pairs,
 )
 
-from factorizer.config import load_preset
 from factorizer.data.cases import DataError, note_renamed_labels, select_channels, select_label_values
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label, read_picture
 from factorizer.data.layouts import read_cohort
 from factorizer.data.regions import labels_to_regions
+from factorizer.preset_files import load_preset
 
 BRATS = load_preset("brats").data
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from factorizer.config import load_preset
 from factorizer.data.cache import CaseStore, Settings, settings_for
 from factorizer.data.cases import Cohort
 from factorizer.data.folds import read_folds, split_fold
@@ -18,6 +17,7 @@ from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset
 from factorizer.data.preprocess import Preprocessing, prepare_case, restore
 from factorizer.inference.load import make_network
+from factorizer.preset_files import load_preset
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 COUNTS = {"Task04_Hippocampus": 200, "ISLES-2022": 120, "CHASEDB1": 20}

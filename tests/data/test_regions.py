@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from factorizer.config import load_preset
 from factorizer.data.regions import labels_to_regions, own_label, regions_to_labels
+from factorizer.preset_files import load_preset
 
 BRATS = load_preset("brats").data
 EXCLUSIVE = ({"anterior": 1, "posterior": 2}, {"front": ("anterior",), "back": ("posterior",)})

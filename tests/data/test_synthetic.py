@@ -11,7 +11,6 @@ from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
 from factorizer.cli import app
-from factorizer.config import load_preset
 from factorizer.data.cases import select_channels, select_label_values
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label
@@ -19,6 +18,7 @@ from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import zscore
 from factorizer.data.regions import labels_to_regions
 from factorizer.data.synthetic import KINDS, write_synthetic
+from factorizer.preset_files import load_preset
 
 runner = CliRunner()
 

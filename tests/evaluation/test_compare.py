@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from writing import write_pairs
 
 from factorizer.cli import app
-from factorizer.config import change_preset, load_preset, to_yaml
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.compare import AVERAGE, Entry, compare_entries, rank, read_entry
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.evaluation.statistics import bootstrap_mean, compare_pairs, holm, rank_biserial, stars
+from factorizer.preset_files import change_preset, load_preset, to_yaml
 from factorizer.reports.tables import body, comparison_files, latex_table, markdown_mark, notes
 
 REGIONS = ("ET", "WT")

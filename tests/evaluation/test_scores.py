@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 from writing import write_nifti
 
 from factorizer.cli import app
-from factorizer.config import load_preset
 from factorizer.evaluation.metrics import detect_lesions
 from factorizer.evaluation.scores import METRICS, Score, mean_scores, read_scores, score_label_maps, write_scores
+from factorizer.preset_files import load_preset
 
 BRATS = load_preset("brats").data
 SPACING = (1.0, 2.0, 3.0)

@@ -11,9 +11,9 @@ import torch
 from small import SMALL, build_small
 
 from factorizer import NMF
-from factorizer.config import change_preset, load_preset
 from factorizer.inference.load import load
 from factorizer.models.registry import SYSTEMS
+from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 

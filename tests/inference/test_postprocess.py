@@ -12,10 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from factorizer.cli import app
-from factorizer.config import change_preset, load_preset
 from factorizer.data.layouts import read_cohort
 from factorizer.data.synthetic import write_synthetic
 from factorizer.inference.postprocess import CANDIDATES, Cleaning, choose, clean_labels, clean_mask, try_candidates
+from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.postprocessing import Held, Packed, choose_rules
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine

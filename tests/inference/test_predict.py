@@ -16,7 +16,6 @@ from writing import write_nifti
 
 import factorizer
 from factorizer.cli import app
-from factorizer.config import change_preset, load_preset
 from factorizer.data.cases import DataError
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
@@ -24,6 +23,7 @@ from factorizer.data.synthetic import write_synthetic
 from factorizer.inference import memory
 from factorizer.inference.load import ModelError, load, trained_on
 from factorizer.inference.predictor import Predictor
+from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 

@@ -9,8 +9,9 @@ import pytest
 from nibabel.affines import apply_affine
 from torch import Tensor, nn
 
-from factorizer.config import Preset, change_preset, load_preset
+from factorizer.config import Preset
 from factorizer.inference.predictor import Predictor
+from factorizer.preset_files import change_preset, load_preset
 
 ORIENTATIONS = list(product(permutations(range(3)), product((1, -1), repeat=3)))
 BRATS = load_preset("brats")

@@ -14,7 +14,6 @@ from small import build_small
 from typer.testing import CliRunner
 
 from factorizer.cli import app
-from factorizer.config import change_preset, load_preset
 from factorizer.data.synthetic import write_synthetic
 from factorizer.inference.load import load
 from factorizer.inspection.ablation import (
@@ -32,6 +31,7 @@ from factorizer.inspection.ablation_figure import pareto
 from factorizer.inspection.settings import Setting, applied, matrix_sizes, nmf_layers, paper_settings
 from factorizer.inspection.tuning import Tuner, keep_order
 from factorizer.nn.blocks import WrappedNMF
+from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 

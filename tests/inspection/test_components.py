@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.commands.explain import find_references, load_models
-from factorizer.config import change_preset, load_preset
 from factorizer.data.images import Volume, VoxelGrid
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
@@ -31,6 +30,7 @@ from factorizer.inspection.components import Viewer, choose_layers, factorize, l
 from factorizer.inspection.explain import view_layers
 from factorizer.inspection.report import Explainer
 from factorizer.nn.blocks import ResidualNMF
+from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 

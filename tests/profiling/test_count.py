@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from factorizer.config import build_options, load_preset
+from factorizer.config import build_options
 from factorizer.models.registry import SYSTEMS, build_model
 from factorizer.nn.nmf import NMF, SOLVERS
+from factorizer.preset_files import load_preset
 from factorizer.profiling.count import Cost, build_without_storage, count_cost, nmf_macs
 from factorizer.profiling.table import count_rows, paper_figures
 

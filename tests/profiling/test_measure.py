@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from factorizer.config import load_preset
+from factorizer.preset_files import load_preset
 from factorizer.profiling import measure
 from factorizer.profiling.table import count_rows, measure_memory, measure_time
 

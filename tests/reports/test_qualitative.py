@@ -11,11 +11,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from factorizer.cli import app
-from factorizer.config import load_preset
 from factorizer.data.contact_sheet import label_colors
 from factorizer.data.layouts import read_cohort
 from factorizer.data.outputs import write_labels
 from factorizer.data.synthetic import write_synthetic
+from factorizer.preset_files import load_preset
 from factorizer.reports import page
 from factorizer.reports.qualitative import Example, draw_examples, mean_dice, paint, spread
 

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback
 
-from factorizer.config import Preset, change_preset, load_preset
+from factorizer.config import Preset
+from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 

@@ -18,9 +18,9 @@ import pytest
 import torch
 from runs import CPU, PRESET, At, Rates, Samples, Validated, assert_same, crash, run, weights
 
-from factorizer.config import change_preset, load_preset, to_yaml
 from factorizer.data.cases import DataError
 from factorizer.data.synthetic import write_synthetic
+from factorizer.preset_files import change_preset, load_preset, to_yaml
 from factorizer.training import module as training_module
 from factorizer.training.checkpoints import newest_readable
 from factorizer.training.folder import RunError, check_folder
@@ -232,6 +232,19 @@ def test_regions_in_another_order_are_another_configuration(tmp_path: Path) -> N
     check_folder(tmp_path / "fold0", brats, resume=True)
     with pytest.raises(RunError, match="another configuration"):
         check_folder(tmp_path / "fold0", backwards, resume=True)
+
+
+def test_only_what_differs_is_shown_of_a_run_from_before_a_field_came(tmp_path: Path) -> None:
+    (tmp_path / "fold0").mkdir()
+    lines = to_yaml(load_preset("brats")).splitlines(keepends=True)
+    older = [line for line in lines if not line.strip().startswith(("tolerance:", "# "))]
+    assert len(older) < len(lines)
+    (tmp_path / "fold0" / "config.yaml").write_text("".join(older))
+    check_folder(tmp_path / "fold0", load_preset("brats"), resume=True)
+    with pytest.raises(RunError, match="another configuration") as refusal:
+        check_folder(tmp_path / "fold0", change_preset(load_preset("brats"), ["training.batch_size=3"]), resume=True)
+    shown = str(refusal.value).splitlines()[1:]
+    assert [line.split("#")[0].strip() for line in shown] == ["-  batch_size: 2", "+  batch_size: 3"]
 
 
 def test_cases_that_came_later_are_left_out_and_others_refused(strokes: Path, whole: Path, tmp_path: Path) -> None:

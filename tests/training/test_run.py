@@ -13,8 +13,8 @@ import pytest
 import torch
 from runs import CPU, PRESET, assert_same, run, weights
 
-from factorizer.config import change_preset, load_preset
 from factorizer.evaluation.scores import METRICS
+from factorizer.preset_files import change_preset, load_preset
 from factorizer.training import module as training_module
 from factorizer.training.folder import RunError
 from factorizer.training.module import StepBatches

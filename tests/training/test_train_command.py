@@ -11,8 +11,8 @@ from runs import CHANGES, CPU, PRESET
 from typer.testing import CliRunner
 
 from factorizer.cli import app
-from factorizer.config import PresetError, change_preset, load_preset
 from factorizer.evaluation.scores import METRICS, mean_scores, read_scores
+from factorizer.preset_files import PresetError, change_preset, load_preset
 from factorizer.training.folder import RunError, pool_scores
 from factorizer.training.run import cross_validate
 

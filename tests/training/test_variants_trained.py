@@ -9,11 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from factorizer.cli import app
-from factorizer.config import build_options, change_preset, load_preset
+from factorizer.config import build_options
 from factorizer.data.synthetic import write_synthetic
 from factorizer.models.registry import build_model
 from factorizer.nn.blocks import ResidualMLP, ResidualNMF
 from factorizer.nn.nmf import NMF
+from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.ablation import POSITIONS, SOLVERS, SUBBLOCKS
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")

@@ -75,8 +75,8 @@ def compare(
 
 def find_patients(data: Path, config: Path | None, entries: Sequence[Entry]) -> dict[str, str]:
     """Whose each case is."""
-    from factorizer.config import load_preset
     from factorizer.data.layouts import read_cohort
+    from factorizer.preset_files import load_preset
 
     suffix = load_preset(config).data.mask_suffix if config else None
     patients = {case.name: case.owner for case in read_cohort(data, mask_suffix=suffix).cases}
@@ -153,8 +153,8 @@ def qualitative(
             raise ValueError("--rows is for cases that are not named; leave it out with --cases")
         if output.suffix != ".png":
             raise ValueError(f"--output got {output}; give a name that ends in .png")
-        from factorizer.config import load_preset
         from factorizer.files import write_atomically
+        from factorizer.preset_files import load_preset
         from factorizer.reports.examples import Gallery
         from factorizer.reports.qualitative import draw_examples
 

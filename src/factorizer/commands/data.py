@@ -66,8 +66,8 @@ def plan(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
 ) -> None:
     """Write a preset for a data set from what its cases are like: spacing, patch, window, regions."""
-    from factorizer.config import to_yaml
     from factorizer.files import write_atomically
+    from factorizer.preset_files import to_yaml
 
     with user_errors():
         if output.suffix not in (".yaml", ".yml"):
@@ -146,9 +146,9 @@ def synth(
 def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[Cohort, Report]:
     """List and read a data set, with a progress bar."""
     with progress_bar() as progress:
-        from factorizer.config import load_preset
         from factorizer.data.check import check_cohort
         from factorizer.data.layouts import read_cohort
+        from factorizer.preset_files import load_preset
 
         settings: Preset | None = load_preset(preset) if preset else None
         cohort = read_cohort(folder, mask_suffix=mask_suffix or (settings.data.mask_suffix if settings else None))

@@ -59,10 +59,10 @@ def evaluate(
         refuse_existing(output, summary)
         from dataclasses import asdict
 
-        from factorizer.config import load_preset
         from factorizer.evaluation.evaluate import evaluate_folders, list_references, make_summary, renamed_values
         from factorizer.evaluation.scores import describe_conventions, mean_scores, write_scores
         from factorizer.files import write_atomically
+        from factorizer.preset_files import load_preset
 
         data = load_preset(preset).data
         theirs = renamed_values(list_references(references, data), data)

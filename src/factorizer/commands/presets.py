@@ -17,7 +17,7 @@ def presets(context: typer.Context, json: Json = False) -> None:
     """List the presets: everything about a data set, its model and its training in one file."""
     if goes_to_subcommand(context, json, "presets show brats"):
         return
-    from factorizer.config import load_preset, preset_names
+    from factorizer.preset_files import load_preset, preset_names
 
     titles = {name: load_preset(name).title for name in preset_names()}
     if json:
@@ -32,7 +32,7 @@ def show_preset(
     name: Annotated[str, typer.Argument(help="A preset's name, or a YAML file.")], json: Json = False
 ) -> None:
     """Print a preset as YAML with a comment per field: save it, change it, and give it as --preset FILE."""
-    from factorizer.config import load_preset, to_yaml
+    from factorizer.preset_files import load_preset, to_yaml
 
     with user_errors():
         preset = load_preset(name)

@@ -39,8 +39,8 @@ def profile(
 
     FLOPs are in the paper's convention: twice the multiply-adds, with 5 operations per normalized element.
     """
-    from factorizer.config import load_preset
     from factorizer.files import write_atomically
+    from factorizer.preset_files import load_preset
     from factorizer.profiling import table
 
     with user_errors(), progress_bar() as progress:

@@ -136,7 +136,7 @@ def default_folder(preset: str, settings: Preset) -> Path:
 
 def settle(preset: str, model: str | None, changes: list[str] | None) -> Preset:
     """The preset with the changes asked for."""
-    from factorizer.config import change_preset, load_preset, refuse_idle_options
+    from factorizer.preset_files import change_preset, load_preset, refuse_idle_options
 
     changed = change_preset(load_preset(preset), [*([f"model.name={model}"] if model else []), *(changes or [])])
     refuse_idle_options(changed, changes or [])

@@ -187,9 +187,8 @@ def select_channel(case: str, source: Source, array: Array) -> Array:
     count = array.shape[-1] if array.ndim == dims + 1 else 1
     if count != source.count:
         message = f"it holds {count} channel{'s' * (count > 1)} (shape {array.shape}), but should hold {source.count}"
-        raise DataError(
-            Problem(case, str(source.file), message, "correct the file, or the data set's list of channels")
-        )
+        remedy = "give a file per channel, or correct this one or the data set's list of channels"
+        raise DataError(Problem(case, str(source.file), message, remedy))
     return array[..., source.index] if array.ndim == dims + 1 else array
 
 

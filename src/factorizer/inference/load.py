@@ -14,12 +14,13 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from factorizer.config import Preset, build_options, load_preset
+from factorizer.config import Preset, build_options
 from factorizer.data.folds import read_fold_of
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.zoo import ZOO, ModelError, zoo_folder
 from factorizer.models.registry import build_model
 from factorizer.nn.nmf import NMF
+from factorizer.preset_files import load_preset
 
 PREFIX = "network."  # of the network's weights in a checkpoint
 Weights = dict[str, Tensor]

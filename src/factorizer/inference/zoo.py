@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from factorizer.config import Preset, load_preset
+from factorizer.config import Preset
 from factorizer.evaluation.scores import read_scores
 from factorizer.evaluation.statistics import bootstrap_mean
 from factorizer.files import write_atomically
 from factorizer.models.registry import suggestion
+from factorizer.preset_files import load_preset
 
 ZOO = "zoo:"
 FILES = ("config.yaml", "scores.csv", "speeds.json")  # that a model has from its run, beside its weights

@@ -12,8 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from factorizer.config import Preset, build_options, load_preset
+from factorizer.config import Preset, build_options
 from factorizer.models.registry import build_model
+from factorizer.preset_files import load_preset
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from factorizer.config import Preset, change_preset
+from factorizer.config import Preset
 from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.evaluation.scores import read_scores
 from factorizer.files import write_atomically
+from factorizer.preset_files import change_preset
 from factorizer.reports.tables import comparison_files, latex_table, table_csv
 from factorizer.training.folder import RunError
 from factorizer.training.run import train_fold

@@ -20,12 +20,13 @@ from typing import Any
 import torch
 
 from factorizer import __version__
-from factorizer.config import Preset, PresetError, change_preset, load_preset, to_yaml
+from factorizer.config import Preset
 from factorizer.data.cases import Cohort
 from factorizer.data.folds import Folds, draw_folds, read_fold_of, read_folds, read_own_folds
 from factorizer.doctor import cpu_model
 from factorizer.evaluation.scores import read_scores, write_scores
 from factorizer.files import write_atomically
+from factorizer.preset_files import PresetError, change_preset, load_preset, to_yaml
 
 PACKAGES = ("torch", "lightning", "monai", "numpy", "nibabel")
 
@@ -55,7 +56,7 @@ def check_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
             raise RunError(f"{folder} is not empty and no run; give another --out")
         return
     if not is_preset_of(file, preset) and not (resume and is_extension(folder, preset)):
-        changes = unified_diff(file.read_text().splitlines(), text.splitlines(), lineterm="", n=0)
+        changes = unified_diff(configuration_of(file).splitlines(), text.splitlines(), lineterm="", n=0)
         shown = "\n".join(line for line in changes if line[:3] not in ("---", "+++") and line[:2] != "@@")
         advice = "give another --out (only a larger training.max_steps can be resumed)"
         raise RunError(f"{folder} is a run with another configuration; {advice}. The difference:\n{shown}")
@@ -64,12 +65,16 @@ def check_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
 
 
 def is_preset_of(file: Path, preset: Preset) -> bool:
-    """Whether a run's configuration says the same, regions in the same order too; a field that came later has its
-    default, and comments do not count."""
+    """Whether a run's configuration says the same, regions in the same order too."""
+    return configuration_of(file) == to_yaml(preset)
+
+
+def configuration_of(file: Path) -> str:
+    """What a run's config.yaml says: a field that came later has its default, and comments are those of today."""
     try:
-        return to_yaml(load_preset(file)) == to_yaml(preset)
+        return to_yaml(load_preset(file))
     except PresetError:
-        return False
+        return file.read_text()
 
 
 def check_siblings(folder: Path, preset: Preset) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from factorizer.config import Data, load_preset
+from factorizer.config import Data
 from factorizer.data.cache import settings_for
 from factorizer.data.folds import read_own_folds
 from factorizer.data.layouts import read_cohort
@@ -29,6 +29,7 @@ from factorizer.inference.postprocess import (
     write_rules,
 )
 from factorizer.inference.score import predict_and_read
+from factorizer.preset_files import load_preset
 from factorizer.training.folder import RunError
 
 Array = NDArray[Any]
