@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from factorizer.models.nnunet import ConvBlock, ResidualConvBlock
 from factorizer.models.registry import SYSTEMS, build_model, options_of
 from factorizer.training.optimizer import make_optimizer
+from factorizer.training.trainer import let_threads_finish
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -191,6 +192,7 @@ def train_distributed(rank: int, folder: str) -> None:
         assert torch.equal(*both), name
     Path(folder, f"done{rank}").touch()
     dist.destroy_process_group()
+    let_threads_finish()
 
 
 def test_distributed_training_runs_with_every_system(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
 import json
 import os
@@ -13,8 +14,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from factorizer.config import Training
 from factorizer.training.folder import RunError
-from factorizer.training.trainer import Machine, processes_started, share_batch
+from factorizer.training.trainer import Machine, let_threads_finish, make_trainer, processes_started, share_batch
 
 SETTINGS = (
     "training.max_steps=4",
@@ -125,3 +127,16 @@ def test_a_batch_is_shared_evenly() -> None:
     assert share_batch(8, 2, 2) == 2
     with pytest.raises(RunError, match=r"training\.batch_size is 2, which 4 devices with 1 accumulated batches"):
         share_batch(2, 1, 4)
+
+
+@pytest.mark.parametrize("devices", [1, 2])
+def test_one_of_several_processes_ends_with_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, devices: int
+) -> None:
+    """Without it about one in ten aborted at its end on a busy machine."""
+    at_end: list[object] = []
+    monkeypatch.setattr(atexit, "register", at_end.append)
+    monkeypatch.setattr(atexit, "unregister", lambda function: function in at_end and at_end.remove(function))
+    for _ in range(2):  # as for two folds
+        make_trainer(Training(batch_size=2), tmp_path, [], Machine(device="cpu", devices=devices))
+    assert at_end == ([let_threads_finish] if devices == 2 else [])

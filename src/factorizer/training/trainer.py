@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
 import csv
 import logging
 import os
 import signal
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,6 +29,7 @@ from factorizer.training.folder import RunError
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 WAIT = timedelta(hours=12)  # of other processes while the first prepares a large data set
+MOMENT = 0.5  # seconds
 
 
 @dataclass(frozen=True)
@@ -90,6 +93,15 @@ def is_leader() -> bool:
     return rank_zero_only.rank == 0
 
 
+def let_threads_finish() -> None:
+    """To be called before one of several processes ends.
+
+    A thread of Gloo's that lets go of a tensor while the interpreter ends aborts the process (PyTorch's issue 190489),
+    and destroying the group does not wait for it. Here it has the time to.
+    """
+    time.sleep(MOMENT)
+
+
 def share_batch(batch_size: int, accumulate: int, processes: int) -> int:
     """The patches of one process at a time; a step's batch must divide evenly."""
     if batch_size % (accumulate * processes):
@@ -109,7 +121,11 @@ def make_trainer(
         logging.getLogger(name).setLevel(logging.WARNING)  # advertisements and what this module decides
     devices, nodes = machine.processes()
     share_batch(training.batch_size, machine.accumulate, devices * nodes)
-    strategy: Strategy | str = DDPStrategy(timeout=WAIT) if devices * nodes > 1 else "auto"
+    strategy: Strategy | str = "auto"
+    if devices * nodes > 1:
+        strategy = DDPStrategy(timeout=WAIT)
+        atexit.unregister(let_threads_finish)  # of a fold before
+        atexit.register(let_threads_finish)
     return Trainer(
         accelerator={"cuda": "gpu"}.get(machine.device, machine.device),
         devices=devices,
