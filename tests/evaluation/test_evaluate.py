@@ -62,3 +62,14 @@ def test_labels_without_their_images_are_explained(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "scores.csv")])
     assert result.exit_code == 2
     assert f"give {tmp_path}" in result.stderr.replace("\n", "")
+
+
+def test_many_cases_without_a_prediction_are_counted_on_one_short_line(tmp_path: Path) -> None:
+    for index in range(9):
+        write_nifti(tmp_path / "r" / f"case{index}.nii.gz", random_label(index, (0, 1, 2)))
+    shutil.copytree(tmp_path / "r", tmp_path / "p")
+    for index in range(1, 9):
+        (tmp_path / "p" / f"case{index}.nii.gz").unlink()
+    result = evaluate(tmp_path, "hippocampus")
+    assert "8 references without a prediction: case1, case2, case3, case4, case5 and 3 more" in result.stderr
+    assert len(json.loads(result.stdout)["unmatched"]["references"]) == 8

@@ -59,6 +59,7 @@ def evaluate(
         refuse_existing(output, summary)
         from dataclasses import asdict
 
+        from factorizer.data.cases import list_some
         from factorizer.evaluation.evaluate import evaluate_folders, list_references, make_summary, renamed_values
         from factorizer.evaluation.scores import describe_conventions, mean_scores, write_scores
         from factorizer.files import write_atomically
@@ -83,7 +84,7 @@ def evaluate(
         for side, names in result.unmatched.items():
             if names:
                 other = "reference" if side == "predictions" else "prediction"
-                say(f"{len(names)} {side} without a {other}: {', '.join(names)}")
+                say(f"{len(names)} {side} without a {other}: {list_some(names)}")
         for problem in result.problems:
             print_problem(problem)
         if result.scores:

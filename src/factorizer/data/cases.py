@@ -35,6 +35,12 @@ class DataError(ValueError):
         self.problems = problems
 
 
+def list_some(items: Sequence[str | float]) -> str:
+    """The first few of some names or numbers."""
+    more = f" and {len(items) - 5} more" if len(items) > 5 else ""
+    return ", ".join(item if isinstance(item, str) else f"{item:g}" for item in items[:5]) + more
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a channel is: a file, which of its channels, and how many the file must hold."""

@@ -16,7 +16,7 @@ from nibabel.orientations import apply_orientation, inv_ornt_aff, io_orientation
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import NDArray
 
-from factorizer.data.cases import Case, DataError, Problem, Source
+from factorizer.data.cases import Case, DataError, Problem, Source, list_some
 from factorizer.data.layouts import IMAGES_2D
 
 Array = NDArray[Any]
@@ -173,12 +173,6 @@ def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGri
     for value in found:
         values[array == value] = label_values[int(value)]
     return turn_to_canonical(values[None], image_grid)[0]
-
-
-def list_some(values: Sequence[float]) -> str:
-    """The first few of some numbers."""
-    more = f" and {len(values) - 5} more" if len(values) > 5 else ""
-    return ", ".join(f"{value:g}" for value in values[:5]) + more
 
 
 def select_channel(case: str, source: Source, array: Array) -> Array:
