@@ -120,6 +120,7 @@ def test_the_papers_setup() -> None:
         ),
         ("data: {augmentation: {flip: {axes: [0, 0]}}}", r"flip\.axes is \[0, 0\]; name each axis once"),
         ("data: {augmentation: {elastic: {axes: [1, 1]}}}", r"elastic\.axes is \[1, 1\]; name each axis once"),
+        ("data: {augmentation: {elastic: {axes: []}}}", r"elastic\.axes: .*at least 1 item"),
         ("data: {patch_size: [8, 8], augmentation: {affine: {axes: [0]}}}", r"affine\.axes is for 3D; .* leave it out"),
         ("data: {augmentation: {elastic: {displacement_voxels: [0, 9]}}}", "may move by 4 before tissue folds"),
         ("training: {batch_size: 0}", r"training\.batch_size: .*greater than 0"),
@@ -130,8 +131,9 @@ def test_the_papers_setup() -> None:
     ],
 )
 def test_what_is_wrong_is_said(change: str, message: str) -> None:
-    with pytest.raises(PresetError, match=message):
+    with pytest.raises(PresetError, match=message) as refusal:
         parse_preset(with_change(change), "mine.yaml")
+    assert len(str(refusal.value)) < 600, "a whole section is no message"
 
 
 @pytest.mark.parametrize("text", ["", "just words", "a: [1", "- 1"])

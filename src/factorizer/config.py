@@ -13,9 +13,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 
 from factorizer.models.registry import check_name, options_of
 
-FOLDING = (
-    0.4  # of the distance of control points: cubic B-splines displaced less, and no more, have an inverse for sure
-)
+# as a share of the distance of control points: below 1 / 2.48 cubic B-splines cannot fold in 3D (Choi and Lee 2000)
+MAX_DISPLACEMENT = 0.4
 
 
 def refuse_descending(value: tuple[float, float]) -> tuple[float, float]:
@@ -64,15 +63,17 @@ class Affine(Section):
 
 class Elastic(Section):
     probability: Probability = options(0.0, "how often; the paper has none")
-    control_spacing_voxels: Positive = options(10.0, "between control points, in voxels of the finest axis")
+    control_spacing_voxels: Positive = options(
+        10.0, "between control points, in voxels of the finest axis (of each where spacing_mm is null)"
+    )
     displacement_voxels: NotNegativeRange = options(
         (0.0, 4.0), "of control points, at most, along each axis, in the same voxels"
     )
-    axes: Axes = options(None, "which axes they move along, numbered as for flip; null is all")
+    axes: Axes = options(None, "which axes they move along, numbered as for flip; null is all", min_length=1)
 
     @model_validator(mode="after")
     def check_no_folds(self) -> Self:
-        limit = FOLDING * self.control_spacing_voxels
+        limit = MAX_DISPLACEMENT * self.control_spacing_voxels
         if self.displacement_voxels[1] > limit * (1 + 1e-9):
             raise ValueError(
                 f"points {self.control_spacing_voxels:g} voxels apart may move by {limit:g} before tissue folds; "

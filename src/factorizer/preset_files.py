@@ -74,10 +74,12 @@ def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
         *parents, field = path.split(".")
         section: Any = values
         for parent in parents:
-            section = section.get(parent)
-            if not isinstance(section, dict):
-                known = ", ".join(Preset.model_fields)
-                raise PresetError(f"--set got {change!r}; there is no section {parent!r} (the sections are {known})")
+            known = [name for name, value in section.items() if isinstance(value, dict)]
+            if parent not in known:
+                hint = suggestion(parent, known)
+                listed = ", ".join(known) or "none"
+                raise PresetError(f"--set got {change!r}; there is no section {parent!r}{hint}; here are {listed}")
+            section = section[parent]
         try:
             section[field] = yaml.safe_load(text)
         except yaml.YAMLError as error:
@@ -86,13 +88,17 @@ def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
 
 
 def refuse_idle_options(preset: Preset, changes: Iterable[str]) -> None:
-    """A model field that is set on purpose must be one that the chosen system has."""
+    """What is set on purpose must do something: be of the chosen system, or of an augmentation that happens."""
     name = preset.model.name
     known = [*(field for field in options_of(name) if field in Model.model_fields), "name", "extra"]
     for change in changes:
         path = change.partition("=")[0].split(".")
         if path[0] == "model" and len(path) > 1 and path[1] not in known:
             raise PresetError(f"--set got {change!r}; {name} has no such option, only {', '.join(known)}")
+        augments = path[:2] == ["data", "augmentation"] and len(path) == 4 and path[3] != "probability"
+        if augments and not getattr(preset.data.augmentation, path[2]).probability:
+            place = ".".join(path[:3])
+            raise PresetError(f"--set got {change!r}, but {place}.probability is 0; set that too")
 
 
 def describe(problem: Any) -> str:
@@ -104,7 +110,9 @@ def describe(problem: Any) -> str:
         return f"{place}: there is no such field{suggestion(str(field), known)}; the fields are {', '.join(known)}"
     if problem["type"] == "missing":
         return f"{place}: this field is missing"
-    return f"{place}: {problem['msg'].removeprefix('Value error, ')} (got {problem['input']!r})"
+    message = problem["msg"].removeprefix("Value error, ")
+    whole = problem["type"] == "value_error" and isinstance(problem["input"], dict)  # its message says what was got
+    return f"{place}: {message}" if whole else f"{place}: {message} (got {problem['input']!r})"
 
 
 def fields_of(path: Iterable[Any]) -> Iterable[str]:

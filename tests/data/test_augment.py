@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from factorizer.config import FOLDING, Affine, Augmentation, Elastic, Flip
+from factorizer.config import MAX_DISPLACEMENT, Affine, Augmentation, Elastic, Flip
 from factorizer.data.augment import Changes, apply_augmentation, displacement_field, draw_augmentation, spline_basis
 
 DRAWS = 10_000
@@ -178,7 +178,7 @@ def worst_strain(dims: int) -> float:
 
 def test_the_limit_is_where_deformations_can_fold() -> None:
     """With all control points moved in the directions that are worst for a voxel (Choi and Lee 2000: 1 / 2.479)."""
-    assert 0.98 < FOLDING * worst_strain(3) < 1
+    assert 0.98 < MAX_DISPLACEMENT * worst_strain(3) < 1
     with pytest.raises(ValueError, match=r"10 voxels apart may move by 4 .* goes up to 4.5, lower it"):
         Elastic(displacement_voxels=(0.0, 4.5))
     Elastic(control_spacing_voxels=0.7, displacement_voxels=(0.0, 0.28))

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.evaluation.scores import METRICS, mean_scores, read_scores
-from factorizer.preset_files import PresetError, change_preset, load_preset
+from factorizer.preset_files import PresetError, change_preset, load_preset, refuse_idle_options
 from factorizer.training.folder import RunError, pool_scores
 from factorizer.training.run import cross_validate
 
@@ -97,7 +97,12 @@ def test_one_fold_of_a_cross_validation(strokes: Path, whole: Path, tmp_path: Pa
     ("change", "message"),
     [
         ("training.max_step=3", "did you mean 'max_steps'"),
-        ("trainin.max_steps=3", "there is no section 'trainin'"),
+        ("trainin.max_steps=3", "there is no section 'trainin'; did you mean 'training'"),
+        (
+            "data.augmentaton.flip.probability=1",
+            r"'augmentaton'; did you mean 'augmentation'; here are labels, regions,",
+        ),
+        ("data.spacing_mm.x=1", "there is no section 'spacing_mm'"),
         ("training.max_steps", "give path.to.field=value"),
         ("training.max_steps=[", "the value is not YAML"),
         ("training.max_steps=0", "greater than 0"),
@@ -106,3 +111,16 @@ def test_one_fold_of_a_cross_validation(strokes: Path, whole: Path, tmp_path: Pa
 def test_a_wrong_setting_is_named(change: str, message: str) -> None:
     with pytest.raises(PresetError, match=message):
         change_preset(PRESET, [change])
+
+
+def test_a_setting_that_would_do_nothing_is_refused() -> None:
+    for change, message in (
+        ("data.augmentation.elastic.axes=[0]", r"but data\.augmentation\.elastic\.probability is 0; set that too"),
+        ("model.feature_size=8", "has no such option"),
+    ):
+        with pytest.raises(PresetError, match=message):
+            refuse_idle_options(PRESET, [change])
+    both = ["data.augmentation.elastic.axes=[0]", "data.augmentation.elastic.probability=0.5"]
+    refuse_idle_options(change_preset(PRESET, both), both)
+    off = ["data.augmentation.flip.probability=0"]
+    refuse_idle_options(change_preset(PRESET, off), off)

@@ -29,7 +29,7 @@ from factorizer.training.folder import RunError
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 WAIT = timedelta(hours=12)  # of other processes while the first prepares a large data set
-MOMENT = 0.5  # seconds
+PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def let_threads_finish() -> None:
     A thread of Gloo's that lets go of a tensor while the interpreter ends aborts the process (PyTorch's issue 190489),
     and destroying the group does not wait for it. Here it has the time to.
     """
-    time.sleep(MOMENT)
+    time.sleep(PAUSE_SECONDS)
 
 
 def share_batch(batch_size: int, accumulate: int, processes: int) -> int:
