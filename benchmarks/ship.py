@@ -65,7 +65,8 @@ ABOUT = {
         "250 public cases, in folds that the method's authors published.",
         licence="The data are CC BY 4.0. These weights were derived from them, carry attribution to the authors "
         "above, and are shared under CC BY 4.0.",
-        input="DWI (b = 1000) and ADC on one grid, with voxels of any size (they are resampled to 2 mm).",
+        input="DWI (b = 1000) and ADC on one grid, of the brain alone (what is around it is 0, as in ISLES), with "
+        "voxels of any size (they are resampled to 2 mm).",
         limits="Haemorrhage, tumours, and scanners other than those of the data set were not tested.",
     ),
 }
@@ -117,8 +118,9 @@ def write_card(about: About, name: str, preset: Preset, run: Path, folder: Path,
 - **Model**: {model.name}, widths {"-".join(map(str, model.widths))}, window {model.window}, heads of {model.head_dim}
   channels, rank {model.rank}, {model.num_iters} iterations, {count:,} parameters, stored in half precision.
 - **Input**: {about.input} Channels: {", ".join(preset.data.channels)}.
-- **Output**: {", ".join(f"{region} ({' + '.join(of)})" for region, of in preset.data.regions.items())}.
-- **Use**: `factorizer predict --model zoo:{name} -i CASE -o OUT`
+- **Output**: {", ".join(f"{label} = {value}" for label, value in preset.data.labels.items())}.
+- **Use**: `factorizer predict --model zoo:{name} -i CASE -o OUT`, then, where there are references,
+  `factorizer evaluate -p OUT -r REFERENCES --preset zoo:{name} -o scores.csv`.
 
 ## Training
 
@@ -128,7 +130,9 @@ def write_card(about: About, name: str, preset: Preset, run: Path, folder: Path,
 {optimizer} at {training.learning_rate:g}, cosine schedule, seed {training.seed}; {hours:.1f} hours on a CPU{parts}. The
 preset is in config.yaml beside this card.
 
-## Scores on the held-out fold
+## Scores on the held-out cases
+
+They are those of scores.csv beside this card.
 
 | region | cases | Dice [95 %] | HD95, mm (undefined) | lesion F1 |
 |---|---|---|---|---|

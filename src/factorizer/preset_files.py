@@ -17,6 +17,8 @@ from factorizer.config import Model, Preset, Section
 from factorizer.models.registry import options_of, suggestion
 
 PRESET_FOLDER = resources.files("factorizer") / "presets"
+ZOO = "zoo:"  # before the name of a model that ships with the package
+ZOO_FOLDER = resources.files("factorizer") / "zoo"
 
 
 class PresetError(ValueError):
@@ -29,8 +31,13 @@ def preset_names() -> list[str]:
 
 
 def load_preset(name_or_path: str | Path) -> Preset:
-    """Read a preset by its name, or from a YAML file by its path (anything with a slash or a suffix)."""
+    """Read a preset by its name, that of zoo:NAME, or a YAML file by its path (anything with a slash or a suffix)."""
     text = str(name_or_path)
+    if text.startswith(ZOO):
+        config = ZOO_FOLDER / text.removeprefix(ZOO) / "config.yaml"
+        if not config.is_file():
+            raise PresetError(f"there is no model {text}; `factorizer zoo` lists them")
+        return parse_preset(config.read_text(), text)
     if Path(text).suffix in (".yaml", ".yml") or "/" in text:
         path = Path(text)
         if not path.is_file():

@@ -56,6 +56,18 @@ def test_scores_are_over_nonzero_voxels_and_zeros_stay(image) -> None:
     np.testing.assert_array_equal(zscore(image[box], nonzero=True), scored[box])  # cropping cannot change them
 
 
+def test_a_background_that_a_file_has_rounded_is_background(tmp_path: Path, image) -> None:
+    """nibabel writes floats as scaled integers, of which none need be zero."""
+    image[1] -= 3 * (image[1] > 0)
+    rounded = image + np.array([1e-4, -0.05], np.float32)[:, None, None, None] * (image == 0)
+    exact, near = (prepare(tmp_path / name, x, image[0] > 15) for name, x in (("exact", image), ("near", rounded)))
+    assert not np.array_equal(image, rounded)
+    np.testing.assert_array_equal(near.image, exact.image)
+    assert near.frame.box == exact.frame.box
+    far = prepare(tmp_path / "far", np.where(image == 0, 1.0, image).astype(np.float32), image[0] > 15)
+    assert far.image.shape == image.shape  # a real background is left as it is
+
+
 def test_scores_can_be_over_all_voxels(image) -> None:
     scored = zscore(image, nonzero=False)
     np.testing.assert_allclose(scored.mean((1, 2, 3)), 0, atol=1e-5)

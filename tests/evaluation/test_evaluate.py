@@ -54,6 +54,16 @@ def test_voxels_that_nobody_judged_are_left_out(tmp_path: Path) -> None:
     assert summary["foreground_mean"]["FP"] == 0
 
 
+def test_a_wrong_preset_is_said_a_few_times(tmp_path: Path) -> None:
+    for index in range(9):
+        write_nifti(tmp_path / "r" / f"case{index}.nii.gz", random_label(index, (0, 1, 2)))
+    shutil.copytree(tmp_path / "r", tmp_path / "p")
+    result = evaluate(tmp_path, "isles22")
+    assert result.exit_code == 1
+    assert result.stderr.count("choose a preset that declares them") == 5
+    assert "and 4 more for the same reason" in result.stderr
+
+
 def test_labels_without_their_images_are_explained(tmp_path: Path) -> None:
     write_isles(tmp_path / "set", cases=1)
     write_nifti(tmp_path / "p" / "sub-strokecase0000.nii.gz", np.zeros((12, 10, 8), np.uint8))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
-from writing import write_nifti
+from writing import write_msd, write_nifti
 
 import factorizer
 from factorizer.cli import app
@@ -282,10 +282,44 @@ def test_inputs_that_mislead(tmp_path: Path) -> None:
     assert case.name == "sub-1"
     with pytest.raises(DataError, match="it is named as ADC, but stands where DWI belongs"):
         read_inputs(files[::-1], CHANNELS)
+    (tmp_path / "list.csv").write_text("case,DWI,ADC\nx,swapped/sub-1_adc.nii.gz,swapped/sub-1_dwi.nii.gz\n")
+    assert "it is named as ADC" in str(read_inputs([tmp_path / "list.csv"], CHANNELS)[1][0])
+    pair = write_channels(tmp_path / "pair", "p_0000", "p_0001")
+    with pytest.raises(DataError, match="it has the number 0001, but stands where DWI, 0000, belongs"):
+        read_inputs(pair[::-1], CHANNELS)
+    with pytest.raises(DataError, match="it stands for 2 channels"):
+        read_inputs([pair[0], pair[0]], CHANNELS)
     (tmp_path / "list.json").write_text(json.dumps([{"case": "../x", "image": "flat/b.nii.gz"}]))
     cases, (problem,) = read_inputs([tmp_path / "list.json"], CHANNELS)
     assert cases == []
     assert "leave out slashes" in str(problem)
+
+
+def test_files_of_a_bids_data_set_are_named_as_its_cases(tmp_path: Path) -> None:
+    for session in ("ses-0001", "ses-0002"):
+        place = tmp_path / "rawdata" / "sub-1" / session / "dwi"
+        files = write_channels(place, f"sub-1_{session}_dwi", f"sub-1_{session}_adc")
+        (case,), _ = read_inputs(files, CHANNELS)
+        assert case.name in {c.name for c in read_cohort(tmp_path).cases}
+    assert case.name == "sub-1_ses-0002"
+
+
+def test_another_kind_of_scan_is_refused(tmp_path: Path) -> None:
+    for channel, accepted in (("T1", True), ("CT", False), ("pet", False)):
+        write_msd(tmp_path / channel, channels=(channel,))
+        if accepted:
+            assert len(read_inputs([tmp_path / channel], ("MRI",))[0]) == 3
+        else:
+            with pytest.raises(DataError, match=f"wants the channels MRI, the data set has {channel}; choose another"):
+                read_inputs([tmp_path / channel], ("MRI",))
+
+
+def test_a_folder_of_nothing_known_is_told_what_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "slice.dcm").write_bytes(b"0")
+    with pytest.raises(
+        DataError, match=r"DICOM must be converted first.*columns case, DWI, ADC, or a data set: nnU-Net"
+    ):
+        read_inputs([tmp_path], CHANNELS)
 
 
 def test_a_missing_modality_is_named(tmp_path: Path) -> None:

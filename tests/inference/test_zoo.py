@@ -11,6 +11,7 @@ import torch
 from runs import run as train
 from typer.testing import CliRunner
 
+from factorizer import preset_files
 from factorizer.cli import app
 from factorizer.data.cases import select_label_values
 from factorizer.data.images import canonical_grid, read_file, read_label
@@ -18,6 +19,7 @@ from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import read_scores, score_label_maps
 from factorizer.inference import zoo
 from factorizer.inference.load import load, read_weights
+from factorizer.preset_files import PresetError, load_preset
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
 
@@ -33,7 +35,8 @@ def small(fold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "zoo" / "small"
     zoo.write_model(fold, read_weights(fold), folder)
     (folder / "card.md").write_text("# A card\n")
-    monkeypatch.setattr(zoo.resources, "files", lambda package: tmp_path)
+    for module in (zoo, preset_files):
+        monkeypatch.setattr(module, "ZOO_FOLDER", tmp_path / "zoo")
     return folder
 
 
@@ -50,6 +53,12 @@ def test_weights_beyond_half_precision_are_refused(fold: Path, tmp_path: Path) -
     weights = {**read_weights(fold), "extra": torch.tensor([1e6])}
     with pytest.raises(zoo.ModelError, match="beyond half precision"):
         zoo.write_model(fold, weights, tmp_path / "zoo")
+
+
+def test_a_model_names_its_preset(small: Path) -> None:
+    assert load_preset("zoo:small") == load_preset(small / "config.yaml")
+    with pytest.raises(PresetError, match=r"there is no model zoo:smal; `factorizer zoo` lists them"):
+        load_preset("zoo:smal")
 
 
 def test_the_list_and_the_card(small: Path) -> None:

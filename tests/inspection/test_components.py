@@ -176,15 +176,16 @@ def test_the_command_line(tmp_path: Path) -> None:
 
 
 def test_files_deep_in_a_data_set_have_its_reference(tmp_path: Path) -> None:
-    """Their names are not the case's."""
+    """However the case is called."""
     write_synthetic("isles22", tmp_path / "data", cases=2, size=24, seed=0)
     data = load_preset("isles22").data
     files = [next((tmp_path / "data").rglob(f"*0002*_{channel}.nii.gz")) for channel in ("dwi", "adc")]
-    cases, _ = read_inputs(files, data.channels)
+    (tmp_path / "list.json").write_text(json.dumps([{"case": "mine", "DWI": str(files[0]), "ADC": str(files[1])}]))
+    cases, _ = read_inputs([tmp_path / "list.json"], data.channels)
     for given in (None, tmp_path / "data"):
         found, _ = find_references(given, files, cases, data)
         assert [case.name for case in found.values()] == ["sub-strokecase0002"]
-        assert list(found) == [cases[0].name] != ["sub-strokecase0002"]
+        assert list(found) == [cases[0].name] == ["mine"]
     write_synthetic("isles22", tmp_path / "others", cases=1, size=24, seed=1)
     with pytest.raises(ValueError, match="has a label in"):
         find_references(tmp_path / "others", files, cases, data)

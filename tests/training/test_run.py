@@ -14,6 +14,7 @@ import torch
 from runs import CPU, PRESET, assert_same, run, weights
 
 from factorizer.evaluation.scores import METRICS
+from factorizer.inference.load import trained_on
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training import module as training_module
 from factorizer.training.folder import RunError
@@ -58,6 +59,8 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
     assert not any("was trained on" in text for text in said)  # the same fold was held out
     train_fold(other, data=strokes, fold=0, out=tmp_path / "leak", init=str(whole), machine=CPU, say=said.append)
     assert any(f"2 of the 2 held-out cases have names of cases that {whole} was trained on" in text for text in said)
+    assert trained_on([outcome.folder]) == trained_on([whole])
+    assert trained_on([tmp_path / "leak" / "fold0"]) > trained_on([whole])
     (outcome.folder / "scores.csv").unlink()
     starts = json.loads((outcome.folder / "run.json").read_text())
     starts[0]["init"] = str(tmp_path / "gone")
@@ -66,6 +69,8 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
     (outcome.folder / "scores.csv").unlink()
     with pytest.raises(RunError, match="was begun with --init"):
         run(strokes, tmp_path / "run", other, resume=True, init=str(tmp_path))
+    with pytest.raises(RunError, match=r"no weight of .* fits this network"):
+        run(strokes, tmp_path / "other", change_preset(other, ["model.widths=[4,8]"]), init=str(whole))
     for source, message in ((tmp_path / "nowhere", "there is no run in"), ("zoo:none", "the zoo has no model 'none'")):
         with pytest.raises(ValueError, match=message):
             run(strokes, tmp_path / "other", init=str(source))

@@ -128,8 +128,9 @@ def print_comparison(comparison: Comparison) -> None:
     places = ", ".join(f"{place}. {name}" for place, name, _ in rank(comparison))
     metric = NAMES[comparison.metrics[0]]
     print_line(escape(f"ranking by mean {metric}, places shared unless significantly different: {places}"))
+    say("What the numbers leave out:")
     for line in notes(comparison):
-        say(line)
+        say(f"- {line}")
 
 
 @figure_app.command()

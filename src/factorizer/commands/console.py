@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as jsonlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from factorizer.data.cases import Problem
     from factorizer.evaluation.scores import Score
 
+SHOWN_ALIKE = 5
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
@@ -75,6 +76,18 @@ def print_line(text: str) -> None:
 def say_written(file: Path) -> None:
     """On standard error, so that what is printed stays what was asked for."""
     say(f"written: {file}")
+
+
+def print_problems(problems: Iterable[Problem]) -> None:
+    """The first few of each kind, and how many more there are of it."""
+    kinds: dict[tuple[str, str], list[Problem]] = {}
+    for problem in problems:
+        kinds.setdefault((problem.message, problem.remedy), []).append(problem)
+    for alike in kinds.values():
+        for problem in alike[:SHOWN_ALIKE]:
+            print_problem(problem)
+        if len(alike) > SHOWN_ALIKE:
+            say(f"  and {len(alike) - SHOWN_ALIKE} more for the same reason")
 
 
 def print_problem(problem: Problem) -> None:

@@ -79,7 +79,7 @@ def plan(
         cohort, report = examine(folder, None, mask_suffix)
         planned = plan_preset(cohort, report, mask_suffix=mask_suffix)
         write_atomically(output, to_yaml(planned))
-    print_problems(report)
+    print_all_problems(report)
     size = " x ".join(map(str, planned.data.patch_size))
     print_line(f"{escape(str(output))}: patches of {size}, widths {', '.join(map(str, planned.model.widths))}")
     say(
@@ -118,7 +118,7 @@ def folds(
             volumes = None
             if stratify:
                 _, report = examine(folder, None, mask_suffix)
-                print_problems(report)
+                print_all_problems(report)
                 volumes = {case.name: 0.0 for case in cohort.cases} | {case.name: case.ml for case in report.cases}
             dealt = draw_folds(cohort.labelled, num_folds=number, seed=seed, volumes=volumes)
         write_folds(output, dealt, origin=origin)
@@ -175,9 +175,9 @@ def print_report(report: Report) -> None:
     for title, text in report.lines().items():
         table.add_row(title, escape(text))
     print_table(table)
-    print_problems(report)
+    print_all_problems(report)
 
 
-def print_problems(report: Report) -> None:
+def print_all_problems(report: Report) -> None:
     for problem in report.problems:
         print_problem(problem)

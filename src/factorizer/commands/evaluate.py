@@ -12,7 +12,7 @@ from factorizer.commands.console import (
     Json,
     print_json,
     print_line,
-    print_problem,
+    print_problems,
     print_table,
     refuse_existing,
     say,
@@ -85,8 +85,7 @@ def evaluate(
             if names:
                 other = "reference" if side == "predictions" else "prediction"
                 say(f"{len(names)} {side} without a {other}: {list_some(names)}")
-        for problem in result.problems:
-            print_problem(problem)
+        print_problems(result.problems)
         if result.scores:
             write_scores(output, result.scores)
             write_atomically(summary, make_summary(result.counts))

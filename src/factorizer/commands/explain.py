@@ -13,6 +13,7 @@ from factorizer.commands.console import (
     Json,
     print_json,
     print_problem,
+    print_problems,
     print_table,
     say,
     say_written,
@@ -32,6 +33,7 @@ def explain(
         list[str],
         typer.Option(
             "--run",
+            "--model",
             metavar="RUN[/foldK]",
             help="A run that `factorizer train` wrote, or zoo:NAME; several, also as NAME=RUN, stand side by side.",
         ),
@@ -68,15 +70,14 @@ def explain(
             if model.preset.data != data:
                 raise ValueError(f"{name} was trained with other data settings; compare runs on the same data")
         cases, problems = read_inputs(inputs, data.channels, mask_suffix=data.mask_suffix)
-        for problem in problems:
-            print_problem(problem)
+        print_problems(problems)
         references, values = find_references(reference, inputs, cases, data)
         explainer = Explainer(models, layer, output, references=references, label_values=values, write_volumes=volumes)
         for case in track(cases, "explaining"):
             for problem in explainer.explain(case):
                 print_problem(problem)
                 problems.append(problem)
-        for file in explainer.write_tables():
+        for file in (*sorted(output.glob("*.png")), *explainer.write_tables()):
             say_written(file)
     tables = {name: summarize(rows) for name, rows in explainer.rows.items() if rows}
     if json:

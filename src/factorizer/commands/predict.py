@@ -12,6 +12,7 @@ from factorizer.commands.console import (
     Json,
     print_json,
     print_problem,
+    print_problems,
     print_table,
     say,
     say_written,
@@ -77,13 +78,15 @@ def predict(
         rules = read_rules(folders[0], list(preset.data.regions)) if postprocess else {}
         estimate = partial(estimate_bytes, batch_size=batch_size, keep_probabilities=save_probabilities)
         cases, problems = read_inputs(inputs, preset.data.channels, mask_suffix=preset.data.mask_suffix)
-        for problem in problems:
-            print_problem(problem)
+        print_problems(problems)
         memory = max((estimate(preset, case) for case in cases), default=0.0)
         say(
             f"{len(cases)} cases, {len(predictor.networks)} network(s) on {predictor.device}, at most about "
             f"{memory / 2**30:.1f} GiB of memory; research use, not a medical device"
         )
+        if cases and len(preset.data.channels) > 1:
+            files = {channel: source.file.name for channel, source in cases[0].channels.items()}
+            say(f"channels of {cases[0].name}: {', '.join(f'{channel} = {file}' for channel, file in files.items())}")
         say(f"labels are written as {', '.join(f'{label} = {value}' for label, value in preset.data.labels.items())}")
         for folder in folders:
             if not (folder / "scores.csv").is_file():

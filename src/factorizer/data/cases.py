@@ -93,14 +93,16 @@ class Cohort:
 
 
 def select_channels(cohort: Cohort, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The data set's names of the channels a preset wants: the same names, or the only one under another name."""
+    """The data set's names of the channels a preset wants: the same names, or the only one under another name, if that
+    does not speak of another kind of scanner."""
     known = {channel for case in cohort.cases for channel in case.channels}
     if known >= set(wanted):
         return tuple(wanted)
-    if len(wanted) == len(cohort.channels) == 1:
+    kinds = [{"CT", "PET"} & {name.upper() for name in names} for names in (wanted, cohort.channels)]
+    if len(wanted) == len(cohort.channels) == 1 and kinds[0] == kinds[1]:
         return cohort.channels
     message = f"the preset wants the channels {', '.join(wanted)}, the data set has {', '.join(cohort.channels)}"
-    raise DataError(Problem("", str(cohort.root), message, "correct data.channels of the preset"))
+    raise DataError(Problem("", str(cohort.root), message, "choose another preset or model, or other data"))
 
 
 def select_label_values(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, int]:

@@ -119,7 +119,7 @@ def read_image(case: Case, channels: Sequence[str] | None = None) -> Volume:
         if difference:
             message = f"channel {channel} is not on the grid of {wanted[0]}: {difference}"
             raise DataError(Problem(case.name, str(source.file), message, f"register and resample it to {wanted[0]}"))
-        arrays.append(check_voxels(case.name, channel, source, select_channel(case.name, source, array)))
+        arrays.append(check_voxels(case.name, channel, source, select_channel(case.name, source, array, wanted)))
     assert first is not None, "a case has channels"
     return Volume(turn_to_canonical(np.stack(arrays), first), first)
 
@@ -160,7 +160,8 @@ def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGri
     unknown = [value for value in found if value not in label_values]
     if unknown:
         message = f"it has values that are not declared: {list_some(unknown)}"
-        raise fail(message, f"correct the label, or declare them ({list_some(sorted(label_values))} are)")
+        remedy = f"correct the label, or choose a preset that declares them ({list_some(sorted(label_values))} are)"
+        raise fail(message, remedy)
     if len(label_values) == 256:  # in binary pictures all values but 0 mean the same
         if len(found) > 2 and found[-1] < 128:
             message = f"its values {list_some(found)} look like several classes, and pairs of pictures have one"
@@ -175,12 +176,14 @@ def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGri
     return turn_to_canonical(values[None], image_grid)[0]
 
 
-def select_channel(case: str, source: Source, array: Array) -> Array:
+def select_channel(case: str, source: Source, array: Array, wanted: Sequence[str]) -> Array:
     """One channel (*spatial) of what a file holds, which must be as many as expected."""
     dims = 2 if is_picture(source.file) else 3
     count = array.shape[-1] if array.ndim == dims + 1 else 1
     if count != source.count:
         message = f"it holds {count} channel{'s' * (count > 1)} (shape {array.shape}), but should hold {source.count}"
+        if source.count == len(wanted):
+            message += f" ({', '.join(wanted)})"
         remedy = "give a file per channel, or correct this one or the data set's list of channels"
         raise DataError(Problem(case, str(source.file), message, remedy))
     return array[..., source.index] if array.ndim == dims + 1 else array

@@ -13,9 +13,11 @@ from factorizer.data.cases import Case, DataError, Problem, Source, drop_duplica
 from factorizer.data.layouts import (
     CHANNEL_NAMES,
     IMAGES_2D,
+    LAYOUTS,
     NIFTI,
     UnknownLayout,
     list_folder,
+    name_sessions,
     read_cohort,
     strip_ending,
 )
@@ -53,26 +55,43 @@ def read_files(files: Sequence[Path], channels: Sequence[str]) -> Case:
     name = strip_ending(files[0].name)
     if len(files) == 1:
         return make_case(name, files, channels)
-    check_order(files, channels)
     ending = re.fullmatch(r"(.+)[_-](\d{4}|[A-Za-z0-9]+)", name)
     known = ending and (ending[2].isdigit() or ending[2].lower() in CHANNEL_NAMES)
-    return make_case(ending[1] if ending and known else name, files, channels)
+    return make_case(name_in_bids(files[0]) or (ending[1] if ending and known else name), files, channels)
 
 
-def check_order(files: Sequence[Path], channels: Sequence[str]) -> None:
-    """Files that are named after channels must come in the order of the channels."""
-    for file, channel in zip(files, channels, strict=True):
+def name_in_bids(file: Path) -> str | None:
+    """What the case of a file is called in the BIDS data set around it, if it is in one."""
+    places = file.absolute().parents
+    session = next((p for p in places if p.name.startswith("ses-") and p.parent.name.startswith("sub-")), None)
+    return name_sessions(session.parent.parent)[session] if session else None
+
+
+def check_order(name: str, files: Sequence[Path], channels: Sequence[str]) -> None:
+    """Each channel has a file of its own, and files that are named or numbered after channels are in their order."""
+    remedy = f"give the files in the order {', '.join(channels)}"
+    numbers = [NUMBERED.fullmatch(strip_ending(file.name)) for file in files]
+    expected = [f"{number:04d}" for number in range(len(channels))]
+    numbered = sorted(match[2] for match in numbers if match) == expected
+    for file, channel, match, number in zip(files, channels, numbers, expected, strict=True):
         ending = re.split(r"[_-]", strip_ending(file.name))[-1].lower()
         named = CHANNEL_NAMES.get(ending)
         if named is not None and named != channel and named in channels:
             message = f"it is named as {named}, but stands where {channel} belongs"
-            raise DataError(Problem("", str(file), message, f"give the files in the order {', '.join(channels)}"))
+            raise DataError(Problem(name, str(file), message, remedy))
+        if numbered and match and match[2] != number:
+            message = f"it has the number {match[2]}, but stands where {channel}, {number}, belongs"
+            raise DataError(Problem(name, str(file), message, remedy))
+        if files.count(file) > 1:
+            message = f"it stands for {files.count(file)} channels"
+            raise DataError(Problem(name, str(file), message, f"give each of {', '.join(channels)} its own file"))
 
 
 def make_case(name: str, files: Sequence[Path], channels: Sequence[str]) -> Case:
     """One file per channel, or one with all of them."""
     if len(files) == 1:
         return Case(name, {c: Source(files[0], index, len(channels)) for index, c in enumerate(channels)})
+    check_order(name, files, channels)
     return Case(name, {c: Source(file) for c, file in zip(channels, files, strict=True)})
 
 
@@ -93,6 +112,8 @@ def read_list(file: Path, channels: Sequence[str]) -> tuple[list[Case], list[Pro
         except KeyError as error:
             name = str(entry.get("case") or f"entry {number}")
             problems.append(Problem(name, str(file), f"{name} has no {error.args[0]}", remedy))
+        except DataError as error:
+            problems.extend(error.problems)
     kept, duplicates = drop_duplicates(cases)
     return kept, [*problems, *duplicates]
 
@@ -111,10 +132,15 @@ def read_folder(folder: Path, channels: Sequence[str], mask_suffix: str | None) 
     """A data set in a known layout, one case of such a data set, or a folder of images."""
     try:
         cohort = read_cohort(folder, mask_suffix=mask_suffix)
-    except UnknownLayout as unknown:
+    except UnknownLayout:
         found = one_of_parent(folder, channels) or read_images(list_folder(folder), channels)
         if not found[0] and not found[1]:
-            raise unknown from None
+            message = "it holds no NIfTI file or picture, and no known layout is recognized in it"
+            remedy = (
+                "give an image (DICOM must be converted first), a folder of them, a CSV list with the columns case, "
+                f"{', '.join(channels)}, or a data set: {LAYOUTS}"
+            )
+            raise UnknownLayout(Problem("", str(folder), message, remedy)) from None
         return found
     if not cohort.cases and cohort.problems:
         return [], list(cohort.problems)

@@ -197,16 +197,14 @@ def read_nnunet_labels(entries: Mapping[str, Any]) -> tuple[dict[str, int], dict
 def read_isles(folder: Path) -> Cohort | None:
     """ISLES'22 in BIDS form, with or without the rawdata level. FLAIR is there for presets that ask for it."""
     raw = folder / "rawdata" if (folder / "rawdata").is_dir() else folder
-    sessions = sorted(path for path in raw.glob("sub-*/ses-*") if path.is_dir())
+    sessions = name_sessions(raw)
     if not sessions:
         return None
     channels = ("DWI", "ADC")
-    several = len(sessions) > len({path.parent for path in sessions})
     cases: list[Case] = []
     problems: list[Problem] = []
-    for session in sessions:
+    for session, name in sessions.items():
         patient = session.parent.name
-        name = f"{patient}_{session.name}" if several else patient
         stem = f"{patient}_{session.name}"
         try:
             found = {
@@ -226,6 +224,13 @@ def read_isles(folder: Path) -> Cohort | None:
             wanted = folder / "derivatives" / patient / session.name / f"{stem}_msk.nii.gz"
             problems.append(missing_file(name, wanted, "its label"))
     return make_cohort(folder, "isles", cases, channels, {"lesion": 1}, problems)
+
+
+def name_sessions(raw: Path) -> dict[Path, str]:
+    """The sessions of a BIDS data set, named by the patient, and by the session where somebody has several."""
+    sessions = sorted(path for path in raw.glob("sub-*/ses-*") if path.is_dir())
+    several = len(sessions) > len({path.parent for path in sessions})
+    return {path: f"{path.parent.name}_{path.name}" if several else path.parent.name for path in sessions}
 
 
 def find_mask(case: str, folder: Path, session: Path) -> Path | None:

@@ -1,8 +1,8 @@
 """From a case's files to the array a network takes, and exactly back (Sec. 4.2).
 
-Turn to canonical orientation, clip, resample to the preset's spacing, crop to the non-zero box, z-score per channel
-over its non-zero voxels. A `Frame` remembers what was done; `restore` undoes it in one
-piece, and inference/restore.py the same slab by slab.
+Turn to canonical orientation, mend zeros, clip, resample to the preset's spacing, crop to the non-zero box, z-score per
+channel over its non-zero voxels. A `Frame` remembers what was done; `restore` undoes it in one piece, and
+inference/restore.py the same slab by slab.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from factorizer.data.images import Volume, VoxelGrid, canonical_grid, read_image
 Array = NDArray[Any]
 Normalization = Literal["zscore-nonzero", "zscore", "none"]
 LINEAR = {2: "bilinear", 3: "trilinear"}
+ROUNDING = 2e-5  # of a channel's range: files of scaled 16-bit integers keep a value to half of 1 / 65,535
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,7 @@ class Preprocessing:
 
     def apply(self, volume: Volume, label: Array | None = None, *, name: str = "image") -> Prepared:
         """Preprocess an image that is in memory, and its label map if there is one."""
-        image = clip_channels(volume.array, self.clip)
+        image = clip_channels(mend_zeros(volume.array), self.clip)
         shape = resampled_shape(image.shape[1:], volume.spacing_mm, self.spacing_mm)
         image = resample(image, shape, "linear")
         if label is not None:
@@ -93,6 +94,20 @@ def prepare_case(
     volume = read_image(case, channels)
     label = read_label(case, label_values, volume.grid) if label_values is not None else None
     return preprocessing.apply(volume, label, name=case.name)
+
+
+def mend_zeros(image: Array) -> Array:
+    """(C, *spatial) with zeros where a file's scale has rounded them to something else, channel by channel.
+
+    A background that is only almost zero would else count as tissue, in the box and in the z-score.
+    """
+    mended = image
+    for index, channel in enumerate(image):
+        zeros = np.abs(channel) <= ROUNDING * np.ptp(channel)
+        if channel[zeros].any():
+            mended = image.copy() if mended is image else mended
+            mended[index][zeros] = 0
+    return mended
 
 
 def clip_channels(image: Array, ranges: Sequence[tuple[float, float] | None] | None) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -17,10 +18,10 @@ from torch import Tensor, nn
 from factorizer.config import Preset, build_options
 from factorizer.data.folds import read_fold_of
 from factorizer.inference.predictor import Predictor
-from factorizer.inference.zoo import ZOO, ModelError, zoo_folder
+from factorizer.inference.zoo import ModelError, zoo_folder
 from factorizer.models.registry import build_model
 from factorizer.nn.nmf import NMF
-from factorizer.preset_files import load_preset
+from factorizer.preset_files import ZOO, load_preset
 
 PREFIX = "network."  # of the network's weights in a checkpoint
 Weights = dict[str, Tensor]
@@ -83,8 +84,8 @@ def find_models(source: str | Path, folds: Literal["all"] | Sequence[int] | None
 
 
 def trained_on(folders: Sequence[Path]) -> set[str]:
-    """The cases that some of these folds were trained on. A model of the zoo says so itself; nothing is known of a fold
-    that was copied out of its run."""
+    """The cases that some of these folds were trained on, or what they began with. A model of the zoo says so itself;
+    nothing is known of a fold that was copied out of its run."""
     seen: set[str] = set()
     for folder in folders:
         if (folder / "trained_on.json").is_file():
@@ -93,6 +94,10 @@ def trained_on(folders: Sequence[Path]) -> set[str]:
         if folds.is_file() and known.is_file():
             held_out = {case for case, fold in read_fold_of(folds).items() if folder.name == f"fold{fold}"}
             seen |= set(json.loads(known.read_text())) - held_out
+        starts = json.loads((folder / "run.json").read_text()) if (folder / "run.json").is_file() else []
+        if starts and starts[0].get("init"):
+            with suppress(ModelError):  # it may be gone
+                seen |= trained_on(find_models(starts[0]["init"]))
     return seen
 
 

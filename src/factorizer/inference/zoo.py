@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 import torch
@@ -19,9 +18,8 @@ from factorizer.evaluation.scores import read_scores
 from factorizer.evaluation.statistics import bootstrap_mean
 from factorizer.files import write_atomically
 from factorizer.models.registry import suggestion
-from factorizer.preset_files import load_preset
+from factorizer.preset_files import ZOO_FOLDER, load_preset
 
-ZOO = "zoo:"
 FILES = ("config.yaml", "scores.csv", "speeds.json")  # that a model has from its run, beside its weights
 
 
@@ -52,15 +50,14 @@ class ZooModel:
 
 
 def zoo_names() -> list[str]:
-    folder = resources.files("factorizer") / "zoo"
-    return sorted(f.name for f in folder.iterdir() if (f / "card.md").is_file()) if folder.is_dir() else []
+    return sorted(f.name for f in ZOO_FOLDER.iterdir() if (f / "card.md").is_file()) if ZOO_FOLDER.is_dir() else []
 
 
 def zoo_folder(name: str) -> Path:
     if name not in zoo_names():
         known = ", ".join(zoo_names()) or "no model"
         raise ModelError(f"the zoo has no model {name!r}{suggestion(name, zoo_names())}; it has {known}")
-    return Path(str(resources.files("factorizer") / "zoo" / name))
+    return Path(str(ZOO_FOLDER / name))
 
 
 def describe_model(name: str) -> ZooModel:

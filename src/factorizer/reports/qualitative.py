@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from factorizer.data.contact_sheet import label_colors, pick_slice
@@ -55,21 +57,26 @@ def draw_examples(
                 picture = paint(picture, shown[0], labels, colors)
             panel.imshow(picture, interpolation="nearest", aspect=aspect)
             panel.set_axis_off()
-        row[0].text(0.02, 0.02, example.case, color="white", size=7, transform=row[0].transAxes)
+        write_over(row[0], example.case, size=7)
         for panel, name in zip(row[1:], systems, strict=False):
             score = 100 * mean_dice(example.predictions[name], example.reference, labels, regions)
-            style = {"color": "white", "size": 9, "weight": "bold", "transform": panel.transAxes}
-            panel.text(0.02, 0.03, f"{score:.1f}", **style)
+            write_over(panel, f"{score:.1f}", size=9)
     for panel, title in zip(panels[0], columns, strict=True):
         panel.set_title(title, color="white", size=9)
     handles = [Patch(color=colors[name], label=name) for name in labels]
-    unions = [f"{region} = {' + '.join(names)}" for region, names in regions.items() if len(labels) > 1]
+    unions = [f"{region} = {' + '.join(names)}" for region, names in regions.items() if [region] != list(names)]
     legend = figure.legend(
         handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, labelcolor="white", fontsize=8
     )
     legend.set_title("   ".join([*unions, "number: mean Dice (%) of the case"]))
     legend.get_title().set(color="white", size=7)
     return png(figure)
+
+
+def write_over(panel: Axes, text: str, *, size: float) -> None:
+    """White with a black rim in the corner, legible on any tissue."""
+    rim = [withStroke(linewidth=2, foreground="black")]
+    panel.text(0.02, 0.03, text, color="white", size=size, weight="bold", transform=panel.transAxes, path_effects=rim)
 
 
 def paint(picture: Array, label_map: Array, labels: Mapping[str, int], colors: Mapping[str, str]) -> Array:

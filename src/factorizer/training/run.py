@@ -21,7 +21,7 @@ from torch import nn
 
 from factorizer.config import Preset
 from factorizer.data.cache import CaseStore, Settings, settings_for
-from factorizer.data.cases import Cohort, note_renamed_labels
+from factorizer.data.cases import Cohort, list_some, note_renamed_labels
 from factorizer.data.folds import Folds, split_fold, write_folds
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score, write_scores
@@ -30,8 +30,8 @@ from factorizer.inference.load import find_models, load_what_fits, make_network,
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.score import score_case
 from factorizer.inference.sliding import Sliding
-from factorizer.inference.zoo import ZOO
 from factorizer.nn.unet import UNet
+from factorizer.preset_files import ZOO
 from factorizer.training.activations import checkpoint_activations
 from factorizer.training.checkpoints import Checkpoints, newest_readable
 from factorizer.training.folder import (
@@ -297,10 +297,11 @@ def initialize(network: nn.Module, source: str, say: Say) -> None:
     """Take over a trained model's weights where they fit, and say what does not."""
     (folder,) = find_models(source)
     loaded, drawn = load_what_fits(network, read_weights(folder))
-    if not loaded:
+    matrices = {name for name, p in network.named_parameters() if p.ndim > 1}  # a bias or a seed may fit by chance
+    if not matrices & set(loaded):
         raise RunError(f"no weight of {source} fits this network; give a model of the same system and widths")
-    say(f"loaded from {source}: {len(loaded)} of {len(loaded) + len(drawn)} weights ({', '.join(loaded)})")
-    say(f"drawn anew: {', '.join(drawn) or 'none'}")
+    say(f"loaded from {source}: {len(loaded)} of {len(loaded) + len(drawn)} weights")
+    say(f"drawn anew: {list_some(drawn) or 'none'}")
 
 
 def score_held_out(
