@@ -136,7 +136,7 @@ def print_comparison(comparison: Comparison) -> None:
 @figure_app.command()
 def qualitative(
     data: Annotated[Path, typer.Option("--data", help="The data set, in any layout.")],
-    preset: Annotated[str, typer.Option("--preset", help="A preset's name, or a YAML file.")],
+    preset: Annotated[str, typer.Option("--preset", help="A preset's name, a YAML file, or zoo:NAME.")],
     predictions: Annotated[
         list[str], typer.Option("-p", "--predictions", metavar="[NAME=]FOLDER", help="Label maps of a system; repeat.")
     ],

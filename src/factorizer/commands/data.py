@@ -139,7 +139,10 @@ def synth(
         from factorizer.data.synthetic import write_synthetic
 
         task = progress.add_task("drawing scans", total=cases)
-        write_synthetic(kind, output, cases=cases, size=size, seed=seed, advance=lambda: progress.advance(task))
+        first = 1000 * seed + 1  # cases of another seed have other names
+        write_synthetic(
+            kind, output, cases=cases, size=size, seed=seed, first=first, advance=lambda: progress.advance(task)
+        )
     print_line(f"{escape(str(output))}: {cases} synthetic cases of {kind}")
 
 

@@ -31,9 +31,7 @@ def evaluate(
     references: Annotated[
         Path, typer.Option("-r", "--references", help="A folder of label files, or a data set in any layout.")
     ],
-    preset: Annotated[
-        str, typer.Option("--preset", help="A preset's name or YAML file: its labels and regions count.")
-    ],
+    preset: Annotated[str, typer.Option("--preset", help="A preset's name, YAML file, or zoo:NAME: its labels count.")],
     output: Annotated[Path, typer.Option("-o", "--output", help="scores.csv; summary.json goes beside it.")],
     hd95_empty: Annotated[
         str, typer.Option("--hd95-empty", help="HD95 where one mask is empty: nan, diagonal, or millimetres.")

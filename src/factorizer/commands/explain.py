@@ -77,7 +77,9 @@ def explain(
             for problem in explainer.explain(case):
                 print_problem(problem)
                 problems.append(problem)
-        for file in (*sorted(output.glob("*.png")), *explainer.write_tables()):
+        if list(output.glob("*.png")):
+            say_written(output / "*.png")
+        for file in explainer.write_tables():
             say_written(file)
     tables = {name: summarize(rows) for name, rows in explainer.rows.items() if rows}
     if json:

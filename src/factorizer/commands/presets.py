@@ -29,7 +29,7 @@ def presets(context: typer.Context, json: Json = False) -> None:
 
 @app.command("show")
 def show_preset(
-    name: Annotated[str, typer.Argument(help="A preset's name, or a YAML file.")], json: Json = False
+    name: Annotated[str, typer.Argument(help="A preset's name, a YAML file, or zoo:NAME.")], json: Json = False
 ) -> None:
     """Print a preset as YAML with a comment per field: save it, change it, and give it as --preset FILE."""
     from factorizer.preset_files import load_preset, to_yaml

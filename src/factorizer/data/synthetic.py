@@ -43,9 +43,17 @@ class Scan:
 
 
 def write_synthetic(
-    kind: str, folder: Path, *, cases: int, size: int, seed: int, advance: Callable[[], object] = lambda: None
+    kind: str,
+    folder: Path,
+    *,
+    cases: int,
+    size: int,
+    seed: int,
+    first: int = 1,
+    advance: Callable[[], object] = lambda: None,
 ) -> None:
-    """Write a data set of the kind brats, isles22 or hippocampus into a folder that does not exist or is empty."""
+    """Write a data set of the kind brats, isles22 or hippocampus into a folder that does not exist or is empty; its
+    cases are numbered from `first`."""
     if kind not in KINDS:
         raise ValueError(f"there is no synthetic data set {kind!r}; choose one of {', '.join(KINDS)}")
     if size < 24 or cases < 1:
@@ -56,7 +64,7 @@ def write_synthetic(
     names = []
     for index in range(cases):
         scan = make(size, np.random.default_rng((seed, index)), index)
-        names.append(write_case(folder, index, scan))
+        names.append(write_case(folder, first + index, scan))
         advance()
     finish(folder, names)
 
@@ -122,8 +130,8 @@ def save_nifti(file: Path, array: Array, spacing_mm: tuple[float, ...]) -> None:
 
 
 def write_msd_case(prefix: str) -> Callable[[Path, int, Scan], str]:
-    def write(folder: Path, index: int, scan: Scan) -> str:
-        name = f"{prefix}_{index + 1:03d}"
+    def write(folder: Path, number: int, scan: Scan) -> str:
+        name = f"{prefix}_{number:03d}"
         image = np.moveaxis(scan.image, 0, -1).astype(np.float32)
         save_nifti(
             folder / "imagesTr" / f"{name}.nii.gz", image[..., 0] if len(scan.image) == 1 else image, scan.spacing_mm
@@ -153,8 +161,8 @@ def finish_msd(title: str, modality: list[str], labels: list[str]) -> Callable[[
     return finish
 
 
-def write_isles_case(folder: Path, index: int, scan: Scan) -> str:
-    case, session = f"sub-strokecase{index + 1:04d}", "ses-0001"
+def write_isles_case(folder: Path, number: int, scan: Scan) -> str:
+    case, session = f"sub-strokecase{number:04d}", "ses-0001"
     for array, channel in zip(scan.image, ("dwi", "adc"), strict=True):
         file = folder / "rawdata" / case / session / "dwi" / f"{case}_{session}_{channel}.nii.gz"
         save_nifti(file, array.astype(np.float32), scan.spacing_mm)

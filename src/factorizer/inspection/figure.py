@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from factorizer.data.contact_sheet import label_colors, pick_slice
 from factorizer.reports.figures import png
-from factorizer.reports.qualitative import paint
+from factorizer.reports.qualitative import draw_legend, paint
 
 Array = NDArray[Any]
 SHOWN = 8  # pictures of a layer
@@ -39,8 +39,10 @@ def draw_components(
         left["ground truth"] = paint(np.repeat(slices[0][..., None], 3, -1), shown, labels, label_colors(labels))
     columns, lines = max(min(SHOWN, len(row.pictures)) for row in rows), len(rows)
     left_columns = -(-len(left) // lines)
-    size = (1.7 * (left_columns + columns) + 0.4, 1.95 * lines)
+    size = (1.7 * (left_columns + columns) + 0.4, 1.95 * lines + 0.3 * (reference is not None))
     figure = Figure(figsize=size, layout="constrained", facecolor="black")
+    if reference is not None:
+        draw_legend(figure, labels)
     panels = figure.subplots(
         lines, left_columns + 1 + columns, squeeze=False, width_ratios=[1] * left_columns + [0.12] + [1] * columns
     )

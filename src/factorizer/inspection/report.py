@@ -129,5 +129,5 @@ def pick_pictures(title: str, view: View, rows: Sequence[Alignment]) -> Row:
     order = list(range(1, len(view.pictures) + 1))
     if len(order) > SHOWN and best:
         order = sorted(sorted(order, key=lambda p: -best[p].gain if p in best else 0.0)[:SHOWN])
-    captions = [f"{p}: {best[p].region} {100 * best[p].dice:.0f} %" if p in best else str(p) for p in order[:SHOWN]]
+    captions = [f"{p}: {best[p].region}, Dice {best[p].dice:.2f}" if p in best else str(p) for p in order[:SHOWN]]
     return Row(title, view.pictures[[p - 1 for p in order[:SHOWN]]], captions)
