@@ -28,7 +28,14 @@ def test_a_good_data_set_is_summed_up(tmp_path: Path) -> None:
     result = runner.invoke(app, ["data", "check", str(folder), "--preset", "isles22"])
     assert result.exit_code == 0, result.output
     text = result.stdout
-    for part in ("isles", "3 read, 0 with errors", "DWI, ADC", "12 x 10 x 8", "1.00 x 1.50 x 2.00", "in 2 cases"):
+    for part in (
+        "isles",
+        "3 read, 0 of them with errors; 0 could not be read",
+        "DWI, ADC",
+        "12 x 10 x 8",
+        "1.00 x 1.50 x 2.00",
+        "in 2 cases",
+    ):
         assert part in text
     assert "1 (sub-strokecase0001)" in text  # an empty mask is a real case
 
@@ -50,7 +57,7 @@ def test_each_defect_is_named_on_one_line_and_the_exit_code_says_so(tmp_path: Pa
     write_nifti(folder / "imagesTr" / "case_002.nii.gz", np.full((12, 10, 8), 7.0))
     result = runner.invoke(app, ["data", "check", str(folder)])
     assert result.exit_code == 1
-    assert "2 read, 2 with errors" in result.stdout
+    assert "2 read, 0 of them with errors; 2 could not be read" in result.stdout
     errors = [line for line in result.stderr.splitlines() if line.startswith("error ")]
     assert len(errors) == 2
     assert str(folder / "imagesTr" / "case_000.nii.gz") in errors[0]
@@ -128,7 +135,7 @@ def test_a_report_without_usable_cases_is_still_printed(tmp_path: Path) -> None:
     (folder / "imagesTr" / "case_000.nii.gz").write_bytes(b"x")
     result = runner.invoke(app, ["data", "check", str(folder), "--figure", str(tmp_path / "a.png")])
     assert result.exit_code == 1
-    assert "0 read, 1 with errors" in result.stdout
+    assert "0 read, 0 of them with errors; 1 could not be read" in result.stdout
     assert not (tmp_path / "a.png").exists()
 
 

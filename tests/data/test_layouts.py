@@ -154,9 +154,10 @@ def test_masks_in_the_folder_of_a_pipeline(tmp_path: Path) -> None:
     (tmp_path / "derivatives").rename(tmp_path / "manual")
     (tmp_path / "derivatives").mkdir()
     (tmp_path / "manual").rename(tmp_path / "derivatives" / "manual")
-    cohort = read_cohort(tmp_path)
-    assert cohort.problems == ()
-    assert all(case.label for case in cohort.cases)
+    for folder in (tmp_path, tmp_path / "rawdata"):
+        cohort = read_cohort(folder)
+        assert cohort.problems == ()
+        assert all(case.label for case in cohort.cases)
 
 
 def test_the_three_ways_of_labelling_tumours_give_the_same_regions(tmp_path: Path) -> None:
@@ -279,7 +280,9 @@ def test_a_missing_file_is_named_and_the_other_cases_go_on(tmp_path: Path, write
     assert "missing" in problem.message
     report = check_cohort(cohort)
     assert len(report.cases) == left
-    assert report.lines()["cases"] == f"{left} read, 1 with errors"
+    of_them = sum(case.name == problem.case for case in report.cases)
+    counts = f"{left} read, {of_them} of them with errors; {1 - of_them} could not be read"
+    assert report.lines()["cases"] == counts
 
 
 def test_a_case_that_is_listed_twice_is_named(tmp_path: Path) -> None:

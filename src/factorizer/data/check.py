@@ -70,10 +70,11 @@ class Report:
 
     def lines(self) -> dict[str, str]:
         """The summary as title and text."""
-        cases = self.cases
+        cases, wrong = self.cases, {problem.case for problem in self.errors if problem.case}
+        unread = len(wrong - {case.name for case in cases})
         lines = {
             "layout": self.layout,
-            "cases": f"{len(cases)} read, {len({p.case for p in self.errors if p.case})} with errors",
+            "cases": f"{len(cases)} read, {len(wrong) - unread} of them with errors; {unread} could not be read",
             "channels": ", ".join(self.channels),
         }
         if not cases:

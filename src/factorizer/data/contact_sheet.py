@@ -8,6 +8,8 @@ from io import BytesIO
 import numpy as np
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.legend import Legend
+from matplotlib.patches import Patch
 
 from factorizer.data.cases import Cohort
 from factorizer.data.images import Array, read_image, read_label
@@ -39,6 +41,7 @@ def draw_contact_sheet(cohort: Cohort, names: Sequence[str], channels: Sequence[
         style = {"cmap": ListedColormap(palette), "vmin": 1, "vmax": highest, "interpolation": "nearest"}
         axes[row, -1].imshow(np.ma.masked_equal(mask, 0), alpha=0.6, **style)
         axes[row, 0].text(-0.04, 0.5, name, rotation=90, ha="right", va="center", transform=axes[row, 0].transAxes)
+    draw_legend(figure, cohort.labels, text_color="black")
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=100)
     return buffer.getvalue()
@@ -49,6 +52,13 @@ def label_colors(labels: Mapping[str, int]) -> dict[str, str]:
     names = sorted(labels, key=lambda name: labels[name])
     palette = COLORS if len(names) > 1 else COLORS[1:]
     return {name: palette[index % len(palette)] for index, name in enumerate(names)}
+
+
+def draw_legend(figure: Figure, labels: Mapping[str, int], *, text_color: str) -> Legend:
+    """Which colour is which label, below a figure."""
+    handles = [Patch(color=color, label=name) for name, color in label_colors(labels).items()]
+    style = {"ncols": min(len(handles), 7), "frameon": False, "labelcolor": text_color, "fontsize": 8}
+    return figure.legend(handles=handles, loc="outside lower center", **style)
 
 
 def pick_slice(image: Array, label: Array) -> tuple[Array, Array]:

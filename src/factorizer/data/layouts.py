@@ -197,6 +197,7 @@ def read_nnunet_labels(entries: Mapping[str, Any]) -> tuple[dict[str, int], dict
 def read_isles(folder: Path) -> Cohort | None:
     """ISLES'22 in BIDS form, with or without the rawdata level. FLAIR is there for presets that ask for it."""
     raw = folder / "rawdata" if (folder / "rawdata").is_dir() else folder
+    root = folder.absolute().parent if folder.absolute().name == "rawdata" else folder  # that of derivatives
     sessions = name_sessions(raw)
     if not sessions:
         return None
@@ -210,7 +211,7 @@ def read_isles(folder: Path) -> Cohort | None:
             found = {
                 channel: one_file(name, session, f"_{channel.lower()}", deep=True) for channel in (*channels, "FLAIR")
             }
-            mask = find_mask(name, folder, session)
+            mask = find_mask(name, root, session)
         except DataError as error:
             problems += error.problems
             continue
@@ -221,7 +222,7 @@ def read_isles(folder: Path) -> Cohort | None:
         sources = {channel: Source(file) for channel, file in found.items() if file is not None}
         cases.append(Case(name, sources, mask, patient))
         if mask is None:
-            wanted = folder / "derivatives" / patient / session.name / f"{stem}_msk.nii.gz"
+            wanted = root / "derivatives" / patient / session.name / f"{stem}_msk.nii.gz"
             problems.append(missing_file(name, wanted, "its label"))
     return make_cohort(folder, "isles", cases, channels, {"lesion": 1}, problems)
 

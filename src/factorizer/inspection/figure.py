@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from factorizer.data.contact_sheet import label_colors, pick_slice
+from factorizer.data.contact_sheet import draw_legend, label_colors, pick_slice
 from factorizer.reports.figures import png
-from factorizer.reports.qualitative import draw_legend, paint
+from factorizer.reports.qualitative import paint
 
 Array = NDArray[Any]
 SHOWN = 8  # pictures of a layer
@@ -42,7 +42,7 @@ def draw_components(
     size = (1.7 * (left_columns + columns) + 0.4, 1.95 * lines + 0.3 * (reference is not None))
     figure = Figure(figsize=size, layout="constrained", facecolor="black")
     if reference is not None:
-        draw_legend(figure, labels)
+        draw_legend(figure, labels, text_color="white")
     panels = figure.subplots(
         lines, left_columns + 1 + columns, squeeze=False, width_ratios=[1] * left_columns + [0.12] + [1] * columns
     )

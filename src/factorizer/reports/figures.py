@@ -50,7 +50,9 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
             )
     panel.set_xticks([step * place + (len(names) - 1) / 2 for place in range(len(regions))], regions)
     panel.set_ylabel(TITLES[metric] + (" ↑" if HIGHER_IS_BETTER[metric] else " ↓"))
+    note = f"diamonds are means; * ** *** **** p < 0.05 0.01 0.001 0.0001 against {comparison.reference} (Holm)"
     if metric == "hd95_mm":  # penalties are far above everything else
+        note += "; logarithmic above 10 mm"
         panel.set_yscale("symlog", linthresh=10)
         panel.yaxis.set_major_locator(FixedLocator([0, 2, 5, 10, 20, 50, 100, 200, 500]))
         panel.yaxis.set_major_formatter("{x:g}")
@@ -61,7 +63,6 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
     panel.grid(axis="y", alpha=0.3)
     panel.set_axisbelow(True)
     figure.legend(loc="outside upper center", ncols=min(5, len(names)), frameon=False, fontsize=8)
-    note = f"diamonds are means; * ** *** **** p < 0.05 0.01 0.001 0.0001 against {comparison.reference} (Holm)"
     figure.supxlabel(note, size=7)
     return png(figure)
 

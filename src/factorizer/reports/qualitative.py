@@ -10,12 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.legend import Legend
-from matplotlib.patches import Patch
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from factorizer.data.contact_sheet import label_colors, pick_slice
+from factorizer.data.contact_sheet import draw_legend, label_colors, pick_slice
 from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import dice
 from factorizer.reports.figures import png
@@ -65,18 +63,10 @@ def draw_examples(
     for panel, title in zip(panels[0], columns, strict=True):
         panel.set_title(title, color="white", size=9)
     unions = [f"{region} = {' + '.join(names)}" for region, names in regions.items() if [region] != list(names)]
-    legend = draw_legend(figure, labels)
+    legend = draw_legend(figure, labels, text_color="white")
     legend.set_title("   ".join([*unions, "number: mean Dice (%) of the case"]))
     legend.get_title().set(color="white", size=7)
     return png(figure)
-
-
-def draw_legend(figure: Figure, labels: Mapping[str, int]) -> Legend:
-    """Which colour is which label, below a figure on black."""
-    handles = [Patch(color=color, label=name) for name, color in label_colors(labels).items()]
-    return figure.legend(
-        handles=handles, loc="outside lower center", ncols=len(handles), frameon=False, labelcolor="white", fontsize=8
-    )
 
 
 def write_over(panel: Axes, text: str, *, size: float) -> None:
