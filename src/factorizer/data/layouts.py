@@ -25,20 +25,13 @@ IMAGES_2D = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 MASK_SUFFIXES = ("_1stHO", "_mask", "_seg", "_label", "_manual1", "_gt")
 
 # what the same MRI contrast is called in one place and another
-CHANNEL_NAMES = {
-    "flair": "FLAIR",
-    "t2f": "FLAIR",
-    "t1": "T1",
-    "t1w": "T1",
-    "t1n": "T1",
-    "t1gd": "T1Gd",
-    "t1ce": "T1Gd",
-    "t1c": "T1Gd",
-    "t2": "T2",
-    "t2w": "T2",
-    "dwi": "DWI",
-    "adc": "ADC",
+SPELLINGS = {
+    "FLAIR": ("flair", "t2f"),
+    "T1": ("t1", "t1w", "t1n"),
+    "T1Gd": ("t1gd", "t1ce", "t1c"),
+    "T2": ("t2", "t2w"),
 }
+CHANNEL_NAMES = {"dwi": "DWI", "adc": "ADC"} | {text: name for name, texts in SPELLINGS.items() for text in texts}
 # BraTS before and since 2023: what stands before a file's ending, the endings, and its label values as ours, which are
 # those of the Decathlon (in the old style enhancing tumour is 4, in some copies 3)
 BRATS_STYLES = {
