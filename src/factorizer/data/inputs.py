@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -62,7 +63,7 @@ def read_files(files: Sequence[Path], channels: Sequence[str]) -> Case:
 
 def name_in_bids(file: Path) -> str | None:
     """What the case of a file is called in the BIDS data set around it, if it is in one."""
-    places = file.absolute().parents
+    places = Path(os.path.abspath(file)).parents  # without .., and links as they are
     session = next((p for p in places if p.name.startswith("ses-") and p.parent.name.startswith("sub-")), None)
     return name_sessions(session.parent.parent)[session] if session else None
 
