@@ -1,4 +1,4 @@
-"""A file is replaced whole or not at all."""
+"""A file is replaced whole or not at all, and read within bounds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
-from factorizer.files import write_atomically
+from factorizer.files import FileError, parse_yaml, read_csv, read_json, read_text, write_atomically
 
 
 def test_folders_are_made_and_a_file_is_replaced(tmp_path: Path) -> None:
@@ -33,3 +34,53 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
         write_atomically(file, "new")
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_tables_are_read_with_any_separator_a_byte_order_mark_and_names_in_capitals(tmp_path, separator: str) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(f"\ufeffCase{separator} DWI\na{separator}x.nii\n\nb\n")
+    assert read_csv(file) == [(2, {"case": "a", "dwi": "x.nii"}), (4, {"case": "b", "dwi": ""})]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("case,Case\n", "name each column once"),
+        ("case,fold\na,1,2\n", "line 2 has 3 cells for 2 columns"),
+        ("case\n" + "x" * 200_000, "field larger than field limit"),
+        (b"\xff\xfe", "not text in UTF-8"),
+    ],
+)
+def test_tables_that_cannot_be_used_are_refused(tmp_path: Path, content: str | bytes, message: str) -> None:
+    file = tmp_path / "t.csv"
+    write_atomically(file, content)
+    with pytest.raises(FileError, match=message):
+        read_csv(file)
+
+
+def test_pipes_huge_files_and_deep_nesting_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FileError, match="not a regular file"):
+        read_text(tmp_path / "pipe")
+    with (tmp_path / "huge").open("wb") as huge:
+        huge.truncate(10**9)
+    with pytest.raises(FileError, match="1,000,000,000 bytes"):
+        read_text(tmp_path / "huge")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(FileError, match="nested too deep"):
+        read_json(tmp_path / "deep.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &x [1]\nb: *x", "aliases"),
+        ("[" * 40 + "]" * 40, "too deep"),
+        ("a: 2001-99-99", "month"),
+        ("#" * 2**21, "are read"),
+    ],
+)
+def test_yaml_is_bounded(text: str, message: str) -> None:
+    with pytest.raises(yaml.YAMLError, match=message):
+        parse_yaml(text)

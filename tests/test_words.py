@@ -1,0 +1,14 @@
+"""Words for messages."""
+
+from __future__ import annotations
+
+from factorizer.words import count, printable
+
+
+def test_counts_have_the_right_form() -> None:
+    assert [count(n, "case") for n in (0, 1, 2, 1200)] == ["0 cases", "1 case", "2 cases", "1,200 cases"]
+    assert count(2, "patch", "patches") == "2 patches"
+
+
+def test_what_steers_a_terminal_is_escaped() -> None:
+    assert printable("a\x1b[31mb\u202ec\x07 é\n") == "a\\x1b[31mb\\u202ec\\x07 é\n"
