@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -68,7 +72,7 @@ def train(
     checkpoint_activations: Recompute = False,
 ) -> None:
     """Train a model on all folds but one and score it on that one."""
-    with user_errors():
+    with user_errors(), stoppable("run the same command with --resume to resume"):
         settings = settle(preset, model, changes)
         from factorizer.training.run import train_fold
         from factorizer.training.trainer import Machine, is_leader
@@ -86,6 +90,8 @@ def train(
             say=say,
             track=track,
         )
+        if outcome.signal:
+            raise typer.Exit(128 + outcome.signal)
         if outcome.finished and is_leader():
             print_scores(outcome.folder / "scores.csv")
 
@@ -108,7 +114,7 @@ def cross_validate(
     checkpoint_activations: Recompute = False,
 ) -> None:
     """Train and score every fold, or go on with it, then pool the scores in OUT/scores.csv."""
-    with user_errors():
+    with user_errors(), stoppable("run the same command to resume"):
         settings = settle(preset, model, changes)
         from factorizer.training.run import cross_validate
         from factorizer.training.trainer import Machine
@@ -127,6 +133,30 @@ def cross_validate(
         )
         if scores is not None:
             print_scores(scores)
+
+
+@contextmanager
+def stoppable(again: str) -> Iterator[None]:
+    """End with the exit code of a shell, 130 for Ctrl-C and 143 for SIGTERM, and say how to resume.
+
+    So it is wherever the signal comes: while cases are read or scored too. Training itself saves first.
+    """
+    from factorizer.training.signals import Interrupted
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted(number)
+
+    heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, interrupt) for number in heard}
+    try:
+        yield
+    except Interrupted as stop:
+        if not stop.said:
+            say(f"stopped; {again}")
+        raise typer.Exit(128 + stop.number) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def default_folder(preset: str, settings: Preset) -> Path:

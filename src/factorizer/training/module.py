@@ -104,13 +104,13 @@ class Segmentation(LightningModule):
                 f"the loss is {loss.item()} at step {self.global_step}, on the cases {', '.join(batch['case'])}; "
                 "lower training.learning_rate, set training.gradient_clip, or look at these cases"
             )
-        self.log("loss", loss.detach(), prog_bar=True, sync_dist=True)
+        self.log("loss", loss.detach(), prog_bar=True, sync_dist=True, logger=False)  # `LogSteps` does
         return loss
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         norms = [p.grad.norm() for p in self.network.parameters() if p.grad is not None]
-        self.log("gradient_norm", torch.stack(norms).norm())
-        self.log("learning_rate", optimizer.param_groups[0]["lr"], prog_bar=True)
+        self.log("gradient_norm", torch.stack(norms).norm(), logger=False)
+        self.log("learning_rate", optimizer.param_groups[0]["lr"], prog_bar=True, logger=False)
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
         sliding = replace(self.sliding, device=self.device)
