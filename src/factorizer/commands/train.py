@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
@@ -57,7 +57,9 @@ def train(
     preset: PresetName,
     data: DataFolder,
     out: RunFolder = None,
-    fold: Annotated[int, typer.Option(help="The fold that is held out.")] = 0,
+    fold: Annotated[
+        str, typer.Option(help="The fold that is held out; all: none, to train on every case, without scores.")
+    ] = "0",
     model: ModelName = None,
     init: Init = None,
     changes: Changes = None,
@@ -80,7 +82,7 @@ def train(
         outcome = train_fold(
             settings,
             data=data,
-            fold=fold,
+            fold=parse_fold(fold),
             out=out or default_folder(preset, settings),
             split=split,
             resume=resume,
@@ -92,8 +94,10 @@ def train(
         )
         if outcome.signal:
             raise typer.Exit(128 + outcome.signal)
-        if outcome.finished and is_leader():
+        if is_leader() and fold != "all":
             print_scores(outcome.folder / "scores.csv")
+        elif is_leader():
+            say(f"trained on all cases; predict with --run {outcome.folder}")
 
 
 def cross_validate(
@@ -162,6 +166,15 @@ def stoppable(again: str) -> Iterator[None]:
 def default_folder(preset: str, settings: Preset) -> Path:
     """runs/PRESET-SYSTEM."""
     return Path("runs") / f"{Path(preset).stem}-{settings.model.name}"
+
+
+def parse_fold(text: str) -> int | Literal["all"]:
+    """all, or the number of a fold."""
+    if text == "all":
+        return "all"
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"--fold got {text!r}; give the number of a fold, or all")
+    return int(text)
 
 
 def settle(preset: str, model: str | None, changes: list[str] | None) -> Preset:

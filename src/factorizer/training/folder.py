@@ -139,7 +139,8 @@ def claim_folder(folder: Path, preset: Preset) -> str:
     steps = steps_before(folder)
     extended = is_extension(folder, preset)
     found = [folder / "scores.csv", folder / "speeds.json"]
-    found += [folder.parent / "scores.csv", folder.parent / "postprocessing.json"]  # of all folds
+    if folder.name != "foldall":
+        found += [folder.parent / "scores.csv", folder.parent / "postprocessing.json"]  # of all folds
     for file in found:
         if extended and file.exists():
             os.replace(file, file.with_stem(f"{file.stem}-{steps}"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any, TypeVar
@@ -25,6 +25,7 @@ from factorizer.data.cache import CaseStore
 from factorizer.data.patches import PatchDataset
 from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import dice
+from factorizer.evaluation.scores import Score
 from factorizer.inference.sliding import Sliding
 from factorizer.training.loss import supervised_loss
 from factorizer.training.optimizer import make_optimizer
@@ -32,6 +33,7 @@ from factorizer.training.schedule import rate_factor
 from factorizer.training.trainer import share_batch
 
 Result = TypeVar("Result")
+ScoreLast = Callable[[str, Sequence[Tensor]], list[Score]]  # a case and its logits in slabs -> its scores
 
 
 class Segmentation(LightningModule):
@@ -60,6 +62,8 @@ class Segmentation(LightningModule):
         self.supervision_weights, self.dice_epsilon = tuple(supervision_weights), dice_epsilon
         self.sliding, self.threshold = sliding, threshold
         self.validated: dict[str, dict[str, float]] = {}
+        self.score_last: ScoreLast | None = None
+        self.scored: dict[str, list[Score]] = {}  # by the last validation, if that is at the last step
 
     def configure_optimizers(self) -> Any:
         optimizer = make_optimizer(
@@ -113,11 +117,17 @@ class Segmentation(LightningModule):
         self.log("learning_rate", optimizer.param_groups[0]["lr"], prog_bar=True, logger=False)
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
+        """Dice on the preprocessed grid. At the last step the same logits make the scores of the run, so that the
+        network is not applied to the case again."""
         sliding = replace(self.sliding, device=self.device)
-        probabilities = sliding.probabilities(self.network, batch["image"])
+        logits = list(sliding.slabs(self.network, batch["image"]))
+        probabilities = torch.cat([slab.sigmoid() for slab in logits], dim=1)
         masks, truth = (probabilities >= self.threshold).cpu().numpy(), batch["masks"].cpu().numpy()
         scores = {region: dice(m, r) for region, m, r in zip(self.regions, masks, truth, strict=True)}
         self.validated[batch["case"]] = scores
+        if self.score_last is not None and self.global_step == self.max_steps:
+            del probabilities, masks, truth
+            self.scored[batch["case"]] = self.score_last(batch["case"], logits)
 
     def on_validation_epoch_end(self) -> None:
         validated = gather(self.trainer, self.validated).values()

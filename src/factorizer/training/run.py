@@ -19,14 +19,12 @@ from filelock import FileLock, Timeout
 from lightning.pytorch import Callback, Trainer
 
 from factorizer.config import Preset
-from factorizer.data.cache import CaseStore, Settings, settings_for
+from factorizer.data.cache import CaseStore, settings_for
 from factorizer.data.cases import Cohort, note_renamed_labels
 from factorizer.data.folds import Folds
 from factorizer.data.layouts import read_cohort
-from factorizer.evaluation.scores import Score, write_scores
+from factorizer.evaluation.scores import write_scores
 from factorizer.files import write_atomically
-from factorizer.inference.predictor import Predictor
-from factorizer.inference.score import score_case
 from factorizer.training.begin import make_module, settle_init, warn_of_known_cases
 from factorizer.training.checkpoints import Checkpoints, newest_readable
 from factorizer.training.folder import (
@@ -47,15 +45,15 @@ from factorizer.training.folder import (
     write_new_folds,
 )
 from factorizer.training.log import log_file
-from factorizer.training.module import PatchStream, Segmentation, gather
+from factorizer.training.module import PatchStream, Segmentation
 from factorizer.training.records import describe_end, describe_start
+from factorizer.training.scoring import Scoring, Track
 from factorizer.training.signals import Interrupted
 from factorizer.training.stop import StopOnSignal, Stopped
 from factorizer.training.trainer import Machine, is_leader, make_trainer, validation_interval
 from factorizer.words import count
 
 Say = Callable[[str], object]
-Track = Callable[[Sequence[Any], str], Iterable[Any]]  # some items and what is done with them -> the same items
 
 
 @dataclass(frozen=True)
@@ -145,8 +143,11 @@ def train_fold(
             options = {"init": init, **asdict(machine), "processes": trainer.world_size, "held_out": held_out}
             describe_start(folder, preset, data, options)
         usable = [sum(name in store.entries for name in names) for names in (training, held_out)]
-        say(f"going on from {start}" if start else f"training on {count(usable[0], 'case')}, {usable[1]} held out")
+        kept = usable[1] or "none"
+        say(f"going on from {start}" if start else f"training on {count(usable[0], 'case')}, {kept} held out")
         prepared = time.monotonic()
+        scoring = Scoring(preset, cohort, settings)
+        scoring.score_while_validating(trainer, module)
         stopped = fit(trainer, module, stream, start)
         trained = time.monotonic()
         seconds = {"preparing": prepared - started, "training": trained - prepared}
@@ -156,7 +157,7 @@ def train_fold(
             say(f"stopped at step {trainer.global_step} and saved; {again}")
             return Outcome(folder, trainer.global_step, finished=False, signal=stopped)
         checkpoints.save_last(trainer)
-        rows = score_held_out(trainer, module, preset, cohort, stream.held_out.names, settings, track)
+        rows = scoring.scores(trainer, module, stream.held_out.names, track)
         if leader:
             draw_learning_curve(folder)
             seconds["scoring"] = time.monotonic() - trained
@@ -258,22 +259,6 @@ def prepare_cases(store: CaseStore, training: Sequence[str], held_out: Sequence[
     for names, purpose in ((training, "to train on"), (held_out, "in the held-out fold")):
         if names and not any(name in store.entries for name in names):
             raise RunError(f"no usable case is left {purpose}")
-
-
-def score_held_out(
-    trainer: Trainer,
-    module: Segmentation,
-    preset: Preset,
-    cohort: Cohort,
-    names: Sequence[str],
-    settings: Settings,
-    track: Track,
-) -> list[Score]:
-    """The scores of the last weights, from all processes, by case."""
-    predictor = Predictor(preset, [module.network], device=trainer.strategy.root_device)
-    tracked = track(names, "scoring the held-out cases")
-    scored = gather(trainer, {name: score_case(predictor, cohort.case(name), settings) for name in tracked})
-    return [row for case in sorted(scored) for row in scored[case]]
 
 
 def rounded(seconds: dict[str, float]) -> dict[str, float]:
