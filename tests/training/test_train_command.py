@@ -125,6 +125,8 @@ def test_cross_validation_runs_or_continues_all_folds_and_pools_them(
     said: list[str] = []
     scores = cross_validate(PRESET, data=strokes, out=tmp_path / "run", machine=CPU, say=said.append)
     assert (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
+    assert [text for text in said if text.startswith("fold ")] == [f"fold {k} ({k + 1} of 3)" for k in range(3)]
+    assert f"the run goes to {tmp_path / 'run' / 'fold0'}" in said
     rows = read_scores(scores)
     assert sorted({row.case for row in rows}) == [f"sub-strokecase000{i}" for i in range(1, 7)]
     assert len(rows) == 6 * len(METRICS)
