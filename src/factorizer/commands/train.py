@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from factorizer.commands.console import print_line, print_table, say, scores_table, track, user_errors
+from factorizer.training.environment import check_environment
+from factorizer.training.signals import Interrupted
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback
@@ -75,6 +77,7 @@ def train(
 ) -> None:
     """Train a model on all folds but one and score it on that one."""
     with user_errors(), stoppable("run the same command with --resume to resume"):
+        check_environment(devices)
         settings = settle(preset, model, changes)
         from factorizer.training.run import train_fold
         from factorizer.training.trainer import Machine, is_leader
@@ -119,6 +122,7 @@ def cross_validate(
 ) -> None:
     """Train and score every fold, or go on with it, then pool the scores in OUT/scores.csv."""
     with user_errors(), stoppable("run the same command to resume"):
+        check_environment(devices)
         settings = settle(preset, model, changes)
         from factorizer.training.run import cross_validate
         from factorizer.training.trainer import Machine
@@ -145,7 +149,6 @@ def stoppable(again: str) -> Iterator[None]:
 
     So it is wherever the signal comes: while cases are read or scored too. Training itself saves first.
     """
-    from factorizer.training.signals import Interrupted
 
     def interrupt(number: int, frame: object) -> None:
         raise Interrupted(number)

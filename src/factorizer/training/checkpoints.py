@@ -9,12 +9,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
+
+from factorizer.training.environment import RunError
+
+REMEDY = "remove it to resume from the checkpoint before, or restore it"
 
 
 class Checkpoints(Callback):
@@ -38,13 +43,14 @@ class Checkpoints(Callback):
         return {"best_dice": self.best_dice}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best_dice = state_dict["best_dice"]
+        self.best_dice = float(state_dict["best_dice"])
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Know the best of before: it may have been found after the checkpoint that the run goes on from."""
         best = read_checkpoint(self.folder / "best.ckpt")
-        if best is not None and 0 < best["global_step"] <= trainer.global_step:
-            self.best_dice = max(self.best_dice, best["callbacks"][self.state_key]["best_dice"])
+        with suppress(KeyError, TypeError):  # one that is damaged says nothing
+            if best is not None and 0 < best["global_step"] <= trainer.global_step:
+                self.best_dice = max(self.best_dice, best["callbacks"][self.state_key]["best_dice"])
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         if trainer.global_step % self.every == 0 and not self.validates(trainer.global_step):
@@ -108,9 +114,16 @@ def newest_readable(folder: Path, warn: Callable[[str], object]) -> tuple[Path |
         if file.exists():
             checkpoint = read_checkpoint(file)
             if checkpoint is not None:
-                return file, checkpoint["global_step"]
+                return file, step_of(file, checkpoint)
             warn(f"{file} cannot be read; trying the one before")
     return None, 0
+
+
+def step_of(file: Path, checkpoint: dict[str, Any]) -> int:
+    step = checkpoint["global_step"]
+    if type(step) is not int or step < 0:
+        raise RunError(f"{file} is of step {step!r}, which is no number of steps; {REMEDY}")
+    return step
 
 
 def read_checkpoint(file: Path) -> dict[str, Any] | None:

@@ -22,15 +22,12 @@ from factorizer.evaluation.scores import read_scores, write_scores
 from factorizer.files import FileError, read_json, read_text, remove_leftovers, write_atomically
 from factorizer.preset_files import PresetError, change_preset, load_preset, to_yaml
 from factorizer.training.checkpoints import remove_unfinished
+from factorizer.training.environment import RunError
 from factorizer.training.records import has_ended, read_starts, steps_before
 from factorizer.words import count
 
 Fold = int | Literal["all"]  # the fold that is held out; all: none is
 OWN_FILES = ("config.yaml", "cases.json", "run.json", "log/metrics.csv", "scores.csv", "learning_curve.png")
-
-
-class RunError(ValueError):
-    """A run that cannot start or go on as asked."""
 
 
 def is_finished(folder: Path, preset: Preset) -> bool:

@@ -27,6 +27,8 @@ from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import dice
 from factorizer.evaluation.scores import Score
 from factorizer.inference.sliding import Sliding
+from factorizer.training.checkpoints import REMEDY
+from factorizer.training.environment import RunError
 from factorizer.training.loss import supervised_loss
 from factorizer.training.optimizer import make_optimizer
 from factorizer.training.schedule import rate_factor
@@ -78,6 +80,8 @@ class Segmentation(LightningModule):
 
     def on_train_start(self) -> None:
         """The rate of this step, also where a run was made longer since its checkpoint was written."""
+        if not is_state_of(self.trainer.optimizers[0]):
+            raise RunError(f"{self.trainer.ckpt_path} has an optimizer of another network; {REMEDY}")
         (schedule,) = self.trainer.lr_scheduler_configs
         for group, base, factor in zip(
             self.trainer.optimizers[0].param_groups,
@@ -137,6 +141,15 @@ class Segmentation(LightningModule):
         self.validated.clear()
 
 
+def is_state_of(optimizer: Any) -> bool:
+    """Whether what an optimizer knows of each parameter has its shape; PyTorch would notice only in the first step."""
+    for parameter, values in optimizer.state.items():
+        for value in values.values():
+            if isinstance(value, Tensor) and value.ndim and value.shape != parameter.shape:
+                return False
+    return True
+
+
 def gather(trainer: Trainer, results: dict[str, Result]) -> dict[str, Result]:
     """The results of all processes, by case, in all of them."""
     parts: list[dict[str, Result]] = [{} for _ in range(trainer.world_size)]
@@ -179,7 +192,10 @@ class WholeCases(Dataset[dict[str, Any]]):
 
 
 class PatchStream(LightningDataModule):
-    """The training patches from the step that the run is at, and this process's share of the held-out cases."""
+    """The training patches from the step that the run is at, and this process's share of the held-out cases.
+
+    They are opened when the checkpoint that a run is resumed from is loaded.
+    """
 
     patches: PatchDataset
     held_out: WholeCases
@@ -189,6 +205,7 @@ class PatchStream(LightningDataModule):
     ) -> None:
         super().__init__()
         self.preset, self.store, self.names, self.workers = preset, store, (training, held_out), workers
+        self.opened = False
 
     def setup(self, stage: str) -> None:
         """Take the cases that the first process could prepare."""
@@ -213,6 +230,7 @@ class PatchStream(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         assert self.trainer is not None
+        self.opened = True
         batches = StepBatches(
             start=self.trainer.global_step,
             stop=self.preset.training.max_steps,

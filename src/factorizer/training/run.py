@@ -26,7 +26,7 @@ from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import write_scores
 from factorizer.files import write_atomically
 from factorizer.training.begin import make_module, settle_init, warn_of_known_cases
-from factorizer.training.checkpoints import Checkpoints, newest_readable
+from factorizer.training.checkpoints import REMEDY, Checkpoints, newest_readable
 from factorizer.training.folder import (
     Fold,
     RunError,
@@ -54,6 +54,7 @@ from factorizer.training.trainer import Machine, is_leader, make_trainer, valida
 from factorizer.words import count
 
 Say = Callable[[str], object]
+SHOWN = 200  # characters of an error that is not ours
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,8 @@ def train_fold(
     training, held_out = split_cases(folds, fold)
     settings = settings_for(cohort, preset.data)
     start, step = newest_readable(folder / "checkpoints", say) if resume else (None, 0)
+    if step > preset.training.max_steps:
+        raise RunError(f"{start} is of step {step}, beyond training.max_steps, {preset.training.max_steps}; {REMEDY}")
     checkpoints = Checkpoints(
         folder / "checkpoints",
         every=preset.training.checkpoint_every,
@@ -204,6 +207,11 @@ def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path
             trainer.fit(module, datamodule=stream, ckpt_path=start, weights_only=True)
         except Stopped as stop:
             return stop.number
+        except Exception as error:  # a damaged checkpoint raises errors of any kind
+            if start is None or stream.opened:
+                raise
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN]
+            raise RunError(f"{start} cannot be resumed from ({reason}); {REMEDY}") from error
     return 0
 
 

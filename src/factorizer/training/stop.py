@@ -30,6 +30,7 @@ class StopOnSignal(Callback):
 
     def __init__(self, checkpoints: Checkpoints) -> None:
         self.checkpoints, self.asked, self.step, self.stopping = checkpoints, 0, 0, 0
+        self.saved = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.step = trainer.global_step
@@ -39,7 +40,7 @@ class StopOnSignal(Callback):
                 signal.signal(number, self.ask)
 
     def ask(self, number: int, frame: Any) -> None:
-        if self.asked and number == signal.SIGINT:
+        if self.asked and number == signal.SIGINT and not self.saved:
             raise Interrupted(number)
         self.asked = int(number)
 
@@ -58,6 +59,7 @@ class StopOnSignal(Callback):
     def stop_if_asked(self, trainer: Trainer) -> None:
         if self.stopping and trainer.global_step < trainer.max_steps:
             self.checkpoints.save_last(trainer)
+            self.saved = True
             raise Stopped(self.stopping)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from factorizer.config import Training
 from factorizer.inference.load import choose_device
-from factorizer.training.folder import RunError
+from factorizer.training.environment import RunError, processes_started
 from factorizer.training.log import LogSteps, make_loggers
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
@@ -67,19 +66,6 @@ class Machine:
             raise RunError(f"precision is {self.precision!r}; choose {', '.join(PRECISIONS)}")
         if self.precision == "16" and device.type == "cpu":
             raise RunError("precision 16 needs a GPU; on the CPU choose 32 or bf16")
-
-
-def processes_started() -> tuple[int, int] | None:
-    """Processes per node and nodes as torchrun or SLURM started them; None where neither did."""
-    here = os.environ.get
-    if "TORCHELASTIC_RUN_ID" in os.environ:
-        local = int(here("LOCAL_WORLD_SIZE", "1"))
-        return local, int(here("WORLD_SIZE", "1")) // local
-    if "SLURM_NTASKS" in os.environ and here("SLURM_JOB_NAME") not in ("bash", "interactive"):
-        if int(here("SLURM_NTASKS", "1")) > 1 and "SLURM_NTASKS_PER_NODE" not in os.environ:
-            raise RunError("SLURM was given --ntasks; give --ntasks-per-node, the number of GPUs of a node, instead")
-        return int(here("SLURM_NTASKS_PER_NODE", "1")), int(here("SLURM_NNODES", "1"))
-    return None
 
 
 def is_leader() -> bool:
