@@ -27,6 +27,7 @@ ALLOWED = {
         "models",
         "nn",
         "preset_files",
+        "profiling",
         "reports",
         "training",
     },

@@ -31,6 +31,13 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
         (("--device", "toaster"), "choose auto, cpu, cuda or mps"),
         (("--nodes", "2"), "--nodes is 2, but nothing started processes there"),
         (("--precision", "16"), "precision 16 needs a GPU"),
+        (("--workers", "100000"), "--workers is 100000; give 0 to"),
+        (("--devices", "100000"), "--devices is 100000; give 1 to"),
+        (("--accumulate", "100000"), "give fewer of them (--devices, --accumulate), or a larger batch"),
+        (("--set", "training.batch_size=100000"), "lower training.batch_size, now 100000, or give a larger --accumul"),
+        (("--set", "data.patch_size=[4096,4096,4096]", "--accumulate", "2"), "lower data.patch_size, now [4096, 4096,"),
+        (("--set", "model.widths=[65536,131072]", "--accumulate", "2"), "lower model.widths, now [65536, 131072], or"),
+        (("--set", "model.widths=[8388608,8388608]", "--set", "data.patch_size=[65536,65536,65536]"), "lower"),
         (("--set", "training.deep_supervision_weights=[]"), "at least 1 item"),
         (("--set", "training.learning_rate=.inf"), "finite number"),
         (("--set", "model={name: nnunet, widths: 3}"), "model.widths"),
@@ -60,21 +67,23 @@ def test_the_command_line(strokes: Path, tmp_path: Path) -> None:
     assert runner.invoke(app, [*command, "--resume"]).exit_code == 0
 
 
-@pytest.mark.parametrize("place", ["prepare_cases", "fit", "score_held_out"])
+@pytest.mark.parametrize("place", ["preparing", "fitting", "scoring"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_with_its_code_and_a_line_how_to_resume(
     strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, number: int, code: int
 ) -> None:
-    """So that `train && predict` does not predict with half a model. Of `fit` it comes in the first step."""
+    """So that `train && predict` does not predict with half a model. While fitting it comes in the first step."""
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
 
     def be_signalled(*_: object, **__: object) -> None:
         signal.raise_signal(number)
 
-    if place == "fit":
+    if place == "preparing":
+        monkeypatch.setattr(training_run, "prepare_cases", be_signalled)
+    elif place == "fitting":
         monkeypatch.setattr(training_module, "supervised_loss", signalled_once(number))
     else:
-        monkeypatch.setattr(training_run, place, be_signalled)
+        monkeypatch.setattr(training_run.Scoring, "scores", be_signalled)
     changes = [part for change in CHANGES for part in ("--set", change)]
     command = ["--preset", "isles22", "--data", str(strokes), "--workers", "0", "--device", "cpu", *changes]
     train = ["train", *command, "--out", str(tmp_path / "run")]
@@ -126,7 +135,8 @@ def test_cross_validation_runs_or_continues_all_folds_and_pools_them(
     scores = cross_validate(PRESET, data=strokes, out=tmp_path / "run", machine=CPU, say=said.append)
     assert (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
     assert [text for text in said if text.startswith("fold ")] == [f"fold {k} ({k + 1} of 3)" for k in range(3)]
-    assert f"the run goes to {tmp_path / 'run' / 'fold0'}" in said
+    place = f"the run goes to {tmp_path / 'run' / 'fold0'}; training takes about 1.0 GiB of memory"
+    assert place in said
     rows = read_scores(scores)
     assert sorted({row.case for row in rows}) == [f"sub-strokecase000{i}" for i in range(1, 7)]
     assert len(rows) == 6 * len(METRICS)

@@ -59,7 +59,9 @@ class WithoutStorage(TorchFunctionMode):
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        return func(*args, **({"device": "meta"} | kwargs if func in FACTORIES else kwargs))
+        if func in FACTORIES and kwargs.get("device") is None:  # layers of PyTorch pass None where nothing is asked for
+            kwargs = kwargs | {"device": "meta"}
+        return func(*args, **kwargs)
 
 
 def build_without_storage(build: Callable[[], nn.Module]) -> nn.Module:

@@ -188,13 +188,15 @@ def split_cases(folds: Folds, fold: Fold) -> tuple[list[str], list[str]]:
 
 def check_folds(out: Path, folds: Folds) -> None:
     """The folds are those that each fold of the run was begun with, as far as it wrote that down."""
-    for number, names in folds.items():
-        starts = read_starts(out / f"fold{number}")
+    for folder in sorted(out.glob("fold*")):
+        if not folder.name[4:].isdigit():
+            continue
+        starts, names = read_starts(folder), folds.get(int(folder.name[4:]), [])
         before = starts[0].get("held_out") if starts else None
         if isinstance(before, list) and before != names:
             changed = sorted(set(map(str, before)) ^ set(names))
             raise RunError(
-                f"{out / 'folds.json'} is not what {out / f'fold{number}'} was begun with: other cases are held out "
+                f"{out / 'folds.json'} is not what {folder} was begun with: other cases are held out "
                 f"({', '.join(changed[:3])}{', ...' * (len(changed) > 3)}); restore the file, or give another --out"
             )
 

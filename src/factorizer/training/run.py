@@ -45,6 +45,7 @@ from factorizer.training.folder import (
     write_new_folds,
 )
 from factorizer.training.log import log_file
+from factorizer.training.memory import check_memory
 from factorizer.training.module import PatchStream, Segmentation
 from factorizer.training.records import describe_end, describe_start
 from factorizer.training.scoring import Scoring, Track
@@ -124,6 +125,7 @@ def train_fold(
     )
     callbacks = [checkpoints, StopOnSignal(checkpoints), *callbacks]
     trainer = make_trainer(preset.training, folder, callbacks, machine, start_step=step, held_out=bool(held_out))
+    need = check_memory(preset, machine)
     init = settle_init(folder, init)
     source = init if start is None else None  # later it is not needed any more
     if source is not None:
@@ -131,7 +133,7 @@ def train_fold(
     module = make_module(preset, machine, source, say)
     store = CaseStore(out / "cache", cohort.cases, settings)
     stream = PatchStream(preset, store, training, held_out, machine.workers)
-    say(f"the run goes to {folder}")
+    say(f"the run goes to {folder}; training takes about {need.total / 2**30:.1f} GiB of memory")
     with hold(out, fold) if leader else nullcontext():
         if leader:
             check_folder(folder, preset, resume=resume)  # again, as another process may have been here meanwhile

@@ -10,11 +10,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from factorizer.config import Training
+from factorizer.doctor import available_cores
 from factorizer.inference.load import choose_device
 from factorizer.training.environment import RunError, processes_started
 from factorizer.training.log import LogSteps, make_loggers
@@ -23,6 +25,7 @@ PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 WAIT = timedelta(hours=12)  # of other processes while the first prepares a large data set
 PAUSE_SECONDS = 0.5
 LOG_EVERY = 10  # steps
+PER_CORE = 4  # processes that a core can feed at most
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,18 @@ class Machine:
             raise RunError(f"precision is {self.precision!r}; choose {', '.join(PRECISIONS)}")
         if self.precision == "16" and device.type == "cpu":
             raise RunError("precision 16 needs a GPU; on the CPU choose 32 or bf16")
+        self.check_counts(device)
+
+    def check_counts(self, device: torch.device) -> None:
+        """Refuse more processes than this machine can feed, before they are started."""
+        most = PER_CORE * available_cores()
+        if not 0 <= self.workers <= most:
+            raise RunError(f"--workers is {self.workers}; give 0 to {most}, {PER_CORE} for each core of this machine")
+        if self.accumulate < 1:
+            raise RunError(f"--accumulate is {self.accumulate}; give at least 1")
+        most = torch.cuda.device_count() if device.type == "cuda" else 1 if device.type == "mps" else most
+        if not 1 <= (self.devices or 1) <= most:
+            raise RunError(f"--devices is {self.devices}; give 1 to {most}, as many as this machine has or can feed")
 
 
 def is_leader() -> bool:
@@ -84,6 +99,11 @@ def let_threads_finish() -> None:
 
 def share_batch(batch_size: int, accumulate: int, processes: int) -> int:
     """The patches of one process at a time; a step's batch must divide evenly."""
+    if accumulate * processes > batch_size:
+        raise RunError(
+            f"training.batch_size is {batch_size}, which {processes} devices with {accumulate} accumulated "
+            "batches cannot share; give fewer of them (--devices, --accumulate), or a larger batch"
+        )
     if batch_size % (accumulate * processes):
         raise RunError(
             f"training.batch_size is {batch_size}, which {processes} devices with {accumulate} accumulated "

@@ -1,0 +1,78 @@
+"""The memory that training takes, told before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+from runs import CPU
+
+from factorizer.models.registry import SYSTEMS
+from factorizer.preset_files import change_preset, load_preset
+from factorizer.training import memory
+from factorizer.training.environment import RunError
+from factorizer.training.memory import Need, check_memory, estimate
+from factorizer.training.trainer import Machine
+
+GIB = 2**30
+ISLES = load_preset("isles22")
+
+
+def need(*changes: str, machine: Machine = CPU, patches: int = 1) -> Need:
+    return estimate(change_preset(ISLES, changes), machine, patches, torch.device(machine.device))
+
+
+@pytest.mark.parametrize(
+    ("changes", "machine", "patches", "measured"),
+    [
+        ([], CPU, 2, 1.75),
+        (["model.name=nnunet"], CPU, 2, 2.09),
+        (["model.name=nnunet"], CPU, 1, 1.57),
+        (["model.name=nnunet"], replace(CPU, checkpoint_activations=True), 2, 1.84),
+        (["model.name=nnunet"], replace(CPU, precision="bf16"), 2, 1.53),
+        (["model.name=nnunet", "data.patch_size=[96,96,96]"], CPU, 2, 4.69),
+        (["data.patch_size=[96,96,96]"], CPU, 4, 6.05),
+        (["model.solver=joint"], CPU, 1, 5.85),
+        ([], replace(CPU, precision="bf16"), 2, 3.29),
+        (["model.name=swin-unetr"], CPU, 2, 5.01),
+        (["model.name=nnformer"], CPU, 2, 4.68),
+        (["model.widths=[8,16]", "data.patch_size=[16,16,16]"], CPU, 2, 1.06),
+    ],
+)
+def test_the_estimate_is_near_what_was_measured(
+    changes: list[str], machine: Machine, patches: int, measured: float
+) -> None:
+    """Peak resident memory, GiB, of `factorizer train` for two steps on synthetic scans, November 2026."""
+    ratio = need(*changes, machine=machine, patches=patches).total / GIB / measured
+    assert 0.8 < ratio < 1.5
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_every_system_can_be_estimated(name: str) -> None:
+    one, two = (need(f"model.name={name}", patches=patches) for patches in (1, 2))
+    assert one.weights > 0
+    assert two.total - one.total == pytest.approx(one.maps)
+
+
+@pytest.mark.parametrize(
+    ("changes", "machine", "named"),
+    [
+        (["model.name=nnformer", "training.batch_size=1"], CPU, "lower model.widths"),
+        (["training.batch_size=8"], CPU, "lower training.batch_size, now 8, or give a larger --accumulate"),
+        (["model.name=nnunet", "training.batch_size=1"], CPU, "lower data.patch_size, now .* --checkpoint-activations"),
+    ],
+)
+def test_what_cannot_fit_is_refused_with_the_field_to_change(
+    monkeypatch: pytest.MonkeyPatch, changes: list[str], machine: Machine, named: str
+) -> None:
+    preset = change_preset(ISLES, changes)
+    wanted = check_memory(preset, machine).total
+    monkeypatch.setattr(memory, "available_bytes", lambda: wanted * 0.99)
+    with pytest.raises(RunError, match=rf"training takes about .* GiB, and .* GiB are free; {named}"):
+        check_memory(preset, machine)
+    monkeypatch.setattr(memory, "available_bytes", lambda: wanted * 1.01)
+    assert check_memory(preset, machine).total == wanted
+    two = change_preset(preset, [f"training.batch_size={2 * preset.training.batch_size}"])
+    with pytest.raises(RunError, match="in each of 2 processes"):  # which share the memory of the machine
+        check_memory(two, replace(machine, devices=2))
