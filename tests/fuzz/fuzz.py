@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import hostile_cohorts as cohorts
 import hostile_images as images
 import hostile_models as models
 import hostile_settings as settings
@@ -56,6 +57,8 @@ RANDOM: list[tuple[Maker, int]] = [
     (texts.hostile_split, 20),
     (models.hostile_run_file, 50),
     (settings.hostile_case_name, 8),
+    (cohorts.channel_folder, 4),
+    (cohorts.hostile_prediction, 10),
 ]
 
 
@@ -70,7 +73,12 @@ def fixed_makers() -> list[Maker]:
     makers += [texts.known_list(name, ending) for name in texts.CONTENTS for ending in (".csv", ".json")]
     makers += [texts.hostile_scores(name) for name in texts.SCORES]
     makers += [models.hostile_safetensors(kind) for kind in models.SAFETENSORS]
-    makers += [models.hostile_checkpoint(kind) for kind in models.CHECKPOINTS]
+    makers += [models.hostile_checkpoint(kind) for kind in models.CHECKPOINTS for _ in range(2)]
+    makers += [cohorts.train_with_unusable(name) for name in cohorts.UNUSABLE]
+    makers += [cohorts.train_with_voxels(size) for size in (30.0, 1000.0)]
+    makers += [cohorts.plain_files(name) for name in images.KNOWN]
+    makers += [cohorts.continued(kind) for kind in cohorts.CONTINUED]
+    makers += [cohorts.colliding_names, cohorts.swapped_folds]
     makers += [settings.hostile_field(change) for change in settings.FIELDS]
     makers += [settings.hostile_option(list(arguments)) for arguments in settings.OPTIONS]
     makers += [settings.hostile_environment(index) for index in range(len(settings.ENVIRONMENTS))]

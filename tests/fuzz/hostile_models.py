@@ -143,6 +143,9 @@ def hostile_checkpoint(kind: str) -> Callable[[random.Random, Base, Path], Attac
             name = next(name for name, value in checkpoint["state_dict"].items() if value.is_floating_point())
             checkpoint["state_dict"][name] = torch.full_like(checkpoint["state_dict"][name], float("nan"))
             content = save_checkpoint(checkpoint)
+        elif kind == "huge weights":
+            weights = {name: 1e30 * value for name, value in checkpoint["state_dict"].items()}
+            content = save_checkpoint(checkpoint | {"state_dict": weights})
         elif kind == "weights that are none":
             content = save_checkpoint(checkpoint | {"state_dict": random_.choice(HOSTILE_VALUES)})
         elif kind == "a weight that is none":
@@ -153,10 +156,13 @@ def hostile_checkpoint(kind: str) -> Callable[[random.Random, Base, Path], Attac
             content = save_checkpoint(random_.choice(HOSTILE_VALUES))
         file.unlink()
         file.write_bytes(content)
-        names = ["last.ckpt"] if right == "refused" and kind != "NaN" else []
-        arguments = predict_with(fold, base, folder)
+        names = ["last.ckpt"] if right == "refused" and kind not in ("NaN", "huge weights") else []
+        command = random_.choice(["predict", "resume"])
+        if command == "resume" and right == "refused":
+            right, names = "unknown", []  # it may begin anew
+        arguments = use_run(command, fold, base, folder, "")
         absent = [folder / "owned"]
-        return Attack(f"checkpoint, {kind}", arguments, right, names=names, absent=absent)
+        return Attack(f"checkpoint, {kind}, {command}", arguments, right, names=names, absent=absent)
 
     return make
 
@@ -168,6 +174,7 @@ CHECKPOINTS = (
     "pickle",
     "pickle in torch's form",
     "NaN",
+    "huge weights",
     "weights that are none",
     "a weight that is none",
     "another value",
@@ -197,6 +204,7 @@ def hostile_run_file(random_: random.Random, base: Base, folder: Path) -> Attack
 
 def use_run(command: str, fold: Path, base: Base, folder: Path, name: str) -> list[str]:
     if command == "resume":
+        (fold / "scores.csv").unlink(missing_ok=True)
         common = ["--data", str(base.strokes), "--out", str(fold.parent), "--device", "cpu", "--workers", "0"]
         return ["train", "--preset", str(base.run / "config.yaml"), "--fold", "1", "--resume", *common]
     if command == "compare":
