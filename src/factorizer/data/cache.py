@@ -147,6 +147,8 @@ def checksum(file: Path) -> str:
 
 
 def file_hash(case: Case, file: Path) -> str:
+    if file.exists() and not file.is_file():  # a pipe would be waited for
+        raise DataError(Problem(case.name, str(file), "it is not a regular file", "give a file"))
     try:
         return checksum(file)
     except OSError as error:

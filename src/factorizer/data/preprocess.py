@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -18,12 +19,15 @@ from numpy.typing import NDArray
 from scipy.ndimage import find_objects
 
 from factorizer.config import Data
-from factorizer.data.cases import Case
+from factorizer.data.cases import Case, DataError, Problem
 from factorizer.data.images import Volume, VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
 
 Array = NDArray[Any]
 Normalization = Literal["zscore-nonzero", "zscore", "none"]
 LINEAR = {2: "bilinear", 3: "trilinear"}
+MOST_GROWTH = 1000  # times that resampling may multiply the voxels of an image
+MOST_VOXELS = 2**31  # of a channel
+SQUEEZED, FEW = 100, 32  # what loses so many times its voxels keeps so many along its longest axis, at least
 ROUNDING = 2e-5  # of a channel's range: files of scaled 16-bit integers keep a value to half of 1 / 65,535
 
 
@@ -66,6 +70,7 @@ class Preprocessing:
         """Preprocess an image that is in memory, and its label map if there is one."""
         image = clip_channels(mend_zeros(volume.array), self.clip)
         shape = resampled_shape(image.shape[1:], volume.spacing_mm, self.spacing_mm)
+        check_resampling(name, image.shape[1:], shape)
         image = resample(image, shape, "linear")
         if label is not None:
             label = resample(label[None], shape, "nearest")[0]
@@ -124,6 +129,20 @@ def resampled_shape(
     if target_mm is None:
         return tuple(shape)
     return tuple(max(1, round(n * s / t)) for n, s, t in zip(shape, spacing_mm, target_mm, strict=True))
+
+
+def check_resampling(name: str, before: Sequence[int], after: Sequence[int]) -> None:
+    """Refuse an image that resampling would blow up, or squeeze to nothing: its voxel sizes are wrong."""
+    growth = prod(after) / prod(before)
+    sizes = " x ".join(map(str, before)), " x ".join(map(str, after))
+    message = f"at the model's spacing its {sizes[0]} voxels become {sizes[1]}"
+    remedy = "correct the voxel sizes in its header, or choose a model of another spacing"
+    if growth > MOST_GROWTH or prod(after) > max(MOST_VOXELS, prod(before)):
+        limit = f"at most {MOST_GROWTH:,} times more and {MOST_VOXELS:,} in all are made"
+        raise DataError(Problem(name, "", f"{message}, and {limit}", remedy))
+    if growth < 1 / SQUEEZED and max(after) < FEW:
+        limit = f"less than {FEW} along the longest axis show nothing"
+        raise DataError(Problem(name, "", f"{message}, and {limit}", remedy))
 
 
 def resample(array: Array, shape: Sequence[int], mode: Literal["linear", "nearest"]) -> Array:

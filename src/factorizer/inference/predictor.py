@@ -13,7 +13,8 @@ from torch import nn
 
 from factorizer.config import Preset
 from factorizer.data.cases import Case
-from factorizer.data.images import Volume, VoxelGrid, canonical_grid, is_regular, restore_orientation, turn_to_canonical
+from factorizer.data.images import Volume, VoxelGrid, canonical_grid, restore_orientation, turn_to_canonical
+from factorizer.data.nifti import is_regular
 from factorizer.data.preprocess import Prepared, prepare_case, preprocessing_of
 from factorizer.data.regions import regions_to_labels
 from factorizer.inference.restore import restore_slabs
