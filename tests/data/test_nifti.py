@@ -19,7 +19,7 @@ from factorizer.data.nifti import read_header, read_voxels
 from factorizer.data.outputs import encode_nifti
 
 AFFINE = np.array([[-2.0, 0, 0, 30], [0, 1.5, 0, -20], [0, 0, 4.0, 10], [0, 0, 0, 1]])
-SIZE_OF_HEADER, DIM, PIXDIM, VOX_OFFSET, UNITS, SFORM = 348, 40, 76, 108, 123, 280
+SIZE_OF_HEADER, DIM, VOX_OFFSET = 348, 40, 108
 
 
 def read(file: Path):

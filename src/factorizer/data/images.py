@@ -160,14 +160,16 @@ def check_size(case: Case, opened: Mapping[Path, ImageFile], voxels: int) -> Non
 
 def check_voxels(case: str, channel: str, source: Source, array: Array) -> Array:
     """A channel as float32, if it has something to show."""
+    stored = array
     with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite
-        array = array.astype(np.float32, copy=False)
+        array = stored.astype(np.float32, copy=False)
     bad = np.count_nonzero(~np.isfinite(array))
     if bad:
         message = f"{bad} voxels of channel {channel} are NaN or infinite"
         raise DataError(Problem(case, str(source.file), message, "export the image again"))
     if not array.any():
-        message = f"every voxel of channel {channel} is zero"
+        is_tiny = " as far as float32 can tell; store it in another unit" if stored.any() else ""
+        message = f"every voxel of channel {channel} is zero{is_tiny}"
         raise DataError(Problem(case, str(source.file), message, "replace the image, or remove the case"))
     return array
 

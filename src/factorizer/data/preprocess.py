@@ -19,8 +19,10 @@ from numpy.typing import NDArray
 from scipy.ndimage import find_objects
 
 from factorizer.config import Data
+from factorizer.data.capacity import memory_errors
 from factorizer.data.cases import Case, DataError, Problem
 from factorizer.data.images import Volume, VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
+from factorizer.data.spikes import SPIKE, high_value, note_spikes
 
 Array = NDArray[Any]
 Normalization = Literal["zscore-nonzero", "zscore", "none"]
@@ -28,6 +30,7 @@ LINEAR = {2: "bilinear", 3: "trilinear"}
 MOST_GROWTH = 1000  # times that resampling may multiply the voxels of an image
 MOST_VOXELS = 2**31  # of a channel
 SQUEEZED, FEW = 100, 32  # what loses so many times its voxels keeps so many along its longest axis, at least
+SMALLEST_SQUARED, LARGEST_SQUARED = 1e-15, 1e18  # between which squares and their sums are exact in float32
 ROUNDING = 2e-5  # of a channel's range: files of scaled 16-bit integers keep a value to half of 1 / 65,535
 
 
@@ -55,6 +58,7 @@ class Prepared:
     image: Array
     label: Array | None
     frame: Frame
+    warnings: tuple[Problem, ...] = ()  # of an image that may not be as it should
 
 
 @dataclass(frozen=True)
@@ -66,9 +70,20 @@ class Preprocessing:
     crop_to_nonzero: bool = True
     normalization: Normalization = "zscore-nonzero"
 
-    def apply(self, volume: Volume, label: Array | None = None, *, name: str = "image") -> Prepared:
-        """Preprocess an image that is in memory, and its label map if there is one."""
+    def apply(
+        self,
+        volume: Volume,
+        label: Array | None = None,
+        *,
+        name: str = "image",
+        channels: Sequence[str] | None = None,
+    ) -> Prepared:
+        """Preprocess an image that is in memory, and its label map if there is one; `channels` are for warnings."""
         image = clip_channels(mend_zeros(volume.array), self.clip)
+        spikes: list[Problem] = []
+        if self.normalization != "none":
+            named = channels or [str(number) for number in range(len(image))]
+            spikes = note_spikes(name, named, Volume(image, volume.grid))
         shape = resampled_shape(image.shape[1:], volume.spacing_mm, self.spacing_mm)
         check_resampling(name, image.shape[1:], shape)
         image = resample(image, shape, "linear")
@@ -79,7 +94,8 @@ class Preprocessing:
         label = None if label is None else np.ascontiguousarray(label[box])
         if self.normalization != "none":
             image = zscore(image, nonzero=self.normalization == "zscore-nonzero")
-        return Prepared(name, np.ascontiguousarray(image, np.float32), label, Frame(volume.grid, shape, box))
+        frame = Frame(volume.grid, shape, box)
+        return Prepared(name, np.ascontiguousarray(image, np.float32), label, frame, tuple(spikes))
 
 
 def preprocessing_of(data: Data) -> Preprocessing:
@@ -98,7 +114,8 @@ def prepare_case(
     """Read and preprocess a case; without `label_values` its label is left alone."""
     volume = read_image(case, channels)
     label = read_label(case, label_values, volume.grid) if label_values is not None else None
-    return preprocessing.apply(volume, label, name=case.name)
+    with memory_errors(case.name):
+        return preprocessing.apply(volume, label, name=case.name, channels=channels)
 
 
 def mend_zeros(image: Array) -> Array:
@@ -108,7 +125,10 @@ def mend_zeros(image: Array) -> Array:
     """
     mended = image
     for index, channel in enumerate(image):
-        zeros = np.abs(channel) <= ROUNDING * np.ptp(channel)
+        with np.errstate(over="ignore"):
+            spread = np.ptp(channel)
+        ordinary = 2 * SPIKE * high_value(channel)  # from one end to the other, where no voxel is a spike
+        zeros = np.abs(channel) <= ROUNDING * (spread if float(spread) <= ordinary else ordinary)
         if channel[zeros].any():
             mended = image.copy() if mended is image else mended
             mended[index][zeros] = 0
@@ -167,12 +187,20 @@ def zscore(image: Array, *, nonzero: bool) -> Array:
     for channel in image:
         inside = channel != 0 if nonzero else np.ones(channel.shape, bool)
         if inside.any():
-            values = channel[inside]
+            values = to_ordinary_size(channel[inside])
             rounding = 1e-7 * float(np.abs(values).max())  # of a channel that is constant
             values -= values.mean(dtype=np.float64)  # in place: a large image fits into memory a few times only
-            values /= max(np.sqrt(np.square(values).mean(dtype=np.float64)), rounding)
+            values /= max(np.sqrt(np.square(values).mean(dtype=np.float64)), rounding) or 1.0
             channel[inside] = values
     return image
+
+
+def to_ordinary_size(values: Array) -> Array:
+    """Values whose squares float32 does not hold, multiplied by a power of two, which a z-score does not notice."""
+    largest = max(float(values.max()), -float(values.min()))
+    if SMALLEST_SQUARED < largest < LARGEST_SQUARED:
+        return values
+    return np.ldexp(values, -np.frexp(largest)[1])
 
 
 def restore(array: Array, frame: Frame, mode: Literal["linear", "nearest"]) -> Array:
