@@ -146,7 +146,7 @@ def test_a_file_without_permission_is_named(cohort: Cohort, monkeypatch) -> None
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(nibabel, "load", refuse)
+    monkeypatch.setattr(gzip, "open", refuse)
     with pytest.raises(DataError, match="the file cannot be read; give yourself permission"):
         read_image(cohort.cases[0])
 

@@ -20,8 +20,9 @@ from writing import (
 
 from factorizer.data.cases import DataError, note_renamed_labels, select_channels, select_label_values
 from factorizer.data.check import check_cohort
-from factorizer.data.images import read_image, read_label, read_picture
+from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
+from factorizer.data.pictures import read_mask, read_picture
 from factorizer.data.regions import labels_to_regions
 from factorizer.preset_files import load_preset
 
@@ -227,9 +228,9 @@ def test_deep_masks_keep_their_classes(tmp_path: Path) -> None:
     values = np.array([[0, 1], [2, 1]])
     for name, array in {"a": values.astype(np.uint16), "b": 300 * values.astype(np.uint16)}.items():
         Image.fromarray(array).save(tmp_path / f"{name}.png")
-    kept, _ = read_picture("a", tmp_path / "a.png", as_label=True)
+    kept = read_mask("a", tmp_path / "a.png")
     np.testing.assert_array_equal(kept, values)
-    foreground, _ = read_picture("b", tmp_path / "b.png", as_label=True)
+    foreground = read_mask("b", tmp_path / "b.png")
     np.testing.assert_array_equal(foreground, values > 0)
 
 
@@ -357,9 +358,9 @@ def test_a_jpeg_mask_is_what_is_brighter_than_half(tmp_path: Path) -> None:
         file.unlink()
     for mode in ("L", "RGB"):
         Image.fromarray(255 * wanted.astype(np.uint8)).convert(mode).save(tmp_path / "m_1stHO.jpg", quality=60)
-        ringing, _ = read_picture("m", tmp_path / "m_1stHO.jpg", as_label=False)
+        ringing = read_picture("m", tmp_path / "m_1stHO.jpg")
         assert len(np.unique(ringing)) > 2
-        read, _ = read_picture("m", tmp_path / "m_1stHO.jpg", as_label=True)
+        read = read_mask("m", tmp_path / "m_1stHO.jpg")
         np.testing.assert_array_equal(read > 0, wanted)
 
 

@@ -266,7 +266,7 @@ def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) ->
 def test_the_memory_announced_is_sensible(tmp_path: Path) -> None:
     preset = load_preset("brats")
     for shape, low, high in (((240, 240, 155), 2.0, 6.0), ((1024, 1024, 3), 2.0, 5.0), ((8, 8, 8), 2.0, 5.0)):
-        image = nibabel.Nifti1Image(np.zeros((*shape, 1), np.int16), np.eye(4))
+        image = nibabel.Nifti1Image(np.zeros((*shape, 4), np.int16), np.eye(4))
         nibabel.save(image, tmp_path / "image.nii")
         (case,), _ = read_inputs([tmp_path / "image.nii"], preset.data.channels)
         wanted = memory.estimate_bytes(preset, case, batch_size=1, keep_probabilities=False) / 2**30

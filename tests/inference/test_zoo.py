@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from factorizer import preset_files
 from factorizer.cli import app
 from factorizer.data.cases import select_label_values
-from factorizer.data.images import canonical_grid, read_file, read_label
+from factorizer.data.images import canonical_grid, open_image, read_label
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import read_scores, score_label_maps
 from factorizer.inference import zoo
@@ -107,7 +107,7 @@ def test_held_out_scans_are_segmented_as_the_card_says(name: str, tmp_path: Path
     assert result.exit_code == 0, result.output
     (written,) = json.loads(result.stdout)["written"].values()
     data = zoo.describe_model(name).preset.data
-    _, grid = read_file(case.name, Path(written), as_label=True)
+    grid = open_image(case.name, Path(written), as_label=True).grid
     ours = read_label(replace(case, label=Path(written)), {v: v for v in (0, *data.labels.values())}, grid)
     theirs = read_label(case, select_label_values(cohort, data.labels), grid)
     scores = score_label_maps(

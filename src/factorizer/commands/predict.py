@@ -107,7 +107,7 @@ def predict(
             )
             for result in watcher.track(results, len(cases)):
                 done.append(result)
-                for problem in result.problems:
+                for problem in (*result.warnings, *result.problems):
                     print_problem(problem)
     failed = [problem.case for problem in problems if problem.severity == "error"] + [
         result.case for result in done if result.problems

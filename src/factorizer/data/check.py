@@ -22,6 +22,7 @@ from factorizer.data.cases import (
 )
 from factorizer.data.images import read_image, read_label
 from factorizer.data.regions import labels_to_regions
+from factorizer.data.spikes import note_spikes
 from factorizer.doctor import available_cores
 
 
@@ -145,7 +146,7 @@ def summarize(
     regions: Mapping[str, Sequence[str]],
 ) -> tuple[CaseSummary, list[Problem]]:
     volume = read_image(case, channels)
-    problems = []
+    problems = note_spikes(case.name, channels, volume)
     ranges = {}
     for channel, array in zip(channels, volume.array, strict=True):
         ranges[channel] = (float(array.min()), float(array.max()))

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from factorizer.data.cases import Case, Cohort, DataError, Problem, Source, drop_duplicates
+from factorizer.data.pictures import open_picture
 
 NIFTI = (".nii.gz", ".nii")
 IMAGES_2D = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
@@ -314,12 +315,10 @@ def read_pairs(folder: Path, suffixes: Sequence[str]) -> Cohort | None:
 
 def has_colour(file: Path) -> bool:
     """Whether a picture has several channels; one that cannot be opened is reported when it is read."""
-    from PIL import Image
-
     try:
-        with Image.open(file) as picture:
+        with open_picture(file) as picture:
             return picture.mode not in ("1", "L", "LA", "F") and not picture.mode.startswith("I")
-    except OSError:
+    except Exception:  # of every kind, as PIL's readers trust what they read
         return True
 
 

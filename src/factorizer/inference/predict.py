@@ -27,6 +27,7 @@ class Prediction:
     seconds: float = 0.0
     skipped: bool = False
     problems: Sequence[Problem] = field(default_factory=tuple)
+    warnings: Sequence[Problem] = field(default_factory=tuple)
 
 
 Watch = Callable[[Case, int], Callable[[], object]]  # a case and its windows -> what to call after each
@@ -49,12 +50,18 @@ def predict_cases(
         if is_done(out, case, save_probabilities):
             yield Prediction(case.name, file, skipped=True)
             continue
-        options: dict[str, Any] = {"save_probabilities": save_probabilities, "rules": rules or {}, "watch": watch}
+        warnings: list[Problem] = []
+        options: dict[str, Any] = {
+            "warnings": warnings,
+            "save_probabilities": save_probabilities,
+            "rules": rules or {},
+            "watch": watch,
+        }
         problems = attempt(case, partial(predict_case, predictor, case, out, **options))
         if problems:
-            yield Prediction(case.name, problems=problems)
+            yield Prediction(case.name, problems=problems, warnings=warnings)
         else:
-            yield Prediction(case.name, file, time.monotonic() - started)
+            yield Prediction(case.name, file, time.monotonic() - started, warnings=warnings)
 
 
 def attempt(case: Case, work: Callable[[], object]) -> Sequence[Problem]:
@@ -99,11 +106,13 @@ def predict_case(
     save_probabilities: bool,
     rules: Mapping[str, Cleaning],
     watch: Watch,
+    warnings: list[Problem],
 ) -> None:
     preset = predictor.preset
     check_dimensions(case, len(preset.data.patch_size))
     check_memory(preset, case, batch_size=predictor.sliding.batch_size, keep_probabilities=save_probabilities)
     prepared = predictor.prepare(case, preset.data.channels)
+    warnings.extend(prepared.warnings)
     advance = watch(case, predictor.windows(prepared))
     segmented = predictor.segment(prepared, keep_probabilities=save_probabilities, advance=advance)
     labels = clean_labels(

@@ -253,7 +253,7 @@ def cross_validate(
 def prepare_cases(store: CaseStore, training: Sequence[str], held_out: Sequence[str], say: Say, track: Track) -> None:
     """Preprocess what is to be used; a case that cannot be is named and left out."""
     for problem in store.prepare([*training, *held_out], track=lambda done: track(done, "preparing cases")):
-        say(f"left out: {problem}")
+        say(f"left out: {problem}" if problem.severity == "error" else f"warning: {problem}")
     for names, purpose in ((training, "to train on"), (held_out, "in the held-out fold")):
         if not any(name in store.entries for name in names):
             raise RunError(f"no usable case is left {purpose}")
