@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ from writing import (
     write_pairs,
 )
 
+from factorizer.data import layouts
 from factorizer.data.cases import DataError, note_renamed_labels, select_channels, select_label_values
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label
@@ -315,13 +317,19 @@ def test_what_is_no_data_set_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "it cannot be read"),
+        ("{", "it is not JSON"),
         ("[]", "it holds no description"),
         ('{"modality": "MRI", "labels": {"1": "a"}, "training": []}', "does not say what it should"),
         ('{"modality": {"0": "MRI"}, "labels": ["a"], "training": []}', "does not say what it should"),
         ('{"modality": {"0": "MRI"}, "training": []}', "KeyError: 'labels'"),
         ('{"modality": {"0": "MRI"}, "labels": {"1": "a"}, "training": [{}]}', "KeyError: 'image'"),
         ('{"channel_names": {"0": "CT"}, "labels": {"background": 0}}', "its labels are none"),
+        ('{"channel_names": {"0": "CT"}, "labels": {"a": 1e400}}', "OverflowError"),
+        ('{"channel_names": {"0": ["CT"]}, "labels": {"a": 1}}', "is no text"),
+        ('{"channel_names": {"0": "CT"}, "labels": {"a": 1}, "file_ending": 5}', "is no text"),
+        ('{"modality": {"0": "MRI"}, "labels": {"1": "a"}, "training": [{"image": 5}]}', "is no text"),
+        (json.dumps({"modality": {str(i): "x" for i in range(99)}, "labels": {}, "training": []}), "at most 64"),
+        ("[" * 200_000, "nested too deep"),
         (
             '{"channel_names": {"0": "CT"}, "labels": {"a": 300}}',
             "its labels are a = 300; give labels with values from",
@@ -334,11 +342,21 @@ def test_a_malformed_description_is_one_error(tmp_path: Path, content: str, mess
         read_cohort(tmp_path)
 
 
+def test_our_own_mistakes_are_not_blamed_on_a_description(tmp_path: Path, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("a mistake of ours")
+
+    write_isles(tmp_path)
+    monkeypatch.setattr(layouts, "find_mask", fail)
+    with pytest.raises(KeyError, match="a mistake of ours"):
+        read_cohort(tmp_path)
+
+
 def test_a_folder_without_permission_is_said(tmp_path: Path, monkeypatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(DataError, match="the folder cannot be read; give yourself permission"):
         read_cohort(write_msd(tmp_path))
 

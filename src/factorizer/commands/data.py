@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 app = typer.Typer(no_args_is_help=True, help="Check a data set, plan a preset for it, or make a synthetic one.")
 
-Folder = Annotated[Path, typer.Argument(help="The folder of the data set, as downloaded.")]
+Folder = Annotated[
+    Path, typer.Argument(help="The folder of the data set, as downloaded, or a CSV or JSON list of cases.")
+]
 MaskSuffix = Annotated[str | None, typer.Option(help="How masks of 2D images are named, such as _1stHO.")]
 
 
@@ -150,11 +152,13 @@ def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[
     """List and read a data set, with a progress bar."""
     with progress_bar() as progress:
         from factorizer.data.check import check_cohort
+        from factorizer.data.label_values import name_labels
         from factorizer.data.layouts import read_cohort
         from factorizer.preset_files import load_preset
 
         settings: Preset | None = load_preset(preset) if preset else None
         cohort = read_cohort(folder, mask_suffix=mask_suffix or (settings.data.mask_suffix if settings else None))
+        cohort = name_labels(cohort, settings.data.labels if settings else None)
         wanted: dict[str, Any] = {}
         if settings:
             wanted = {name: getattr(settings.data, name) for name in ("channels", "labels", "regions")}

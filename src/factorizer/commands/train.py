@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 PresetName = Annotated[str, typer.Option("--preset", help="A preset's name, or a YAML file.")]
-DataFolder = Annotated[Path, typer.Option("--data", help="The folder of the data set.")]
+DataFolder = Annotated[Path, typer.Option("--data", help="The folder of the data set, or a CSV or JSON list.")]
 RunFolder = Annotated[
     Path | None,
     typer.Option("--out", help="The folder of the run, runs/PRESET-SYSTEM unless given; fold K goes to OUT/foldK."),

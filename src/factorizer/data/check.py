@@ -21,6 +21,7 @@ from factorizer.data.cases import (
     select_label_values,
 )
 from factorizer.data.images import read_image, read_label
+from factorizer.data.label_values import name_labels
 from factorizer.data.regions import labels_to_regions
 from factorizer.data.spikes import note_spikes
 from factorizer.doctor import available_cores
@@ -111,6 +112,7 @@ def check_cohort(
     advance: Callable[[], object] = lambda: None,
 ) -> Report:
     """Read everything, with the channels, labels and regions of a preset, or with the data set's own."""
+    cohort = name_labels(cohort, labels)
     labels = labels or cohort.labels
     regions = regions or cohort.regions or {name: (name,) for name in labels}
     problems = list(cohort.problems)
