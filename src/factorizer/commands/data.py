@@ -20,6 +20,7 @@ from factorizer.commands.console import (
     say_written,
     user_errors,
 )
+from factorizer.words import count, printable
 
 if TYPE_CHECKING:
     from factorizer.config import Preset
@@ -58,8 +59,8 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command()
-def plan(
+@app.command("plan")
+def make_plan(
     folder: Folder,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The preset to write.")],
     mask_suffix: MaskSuffix = None,
@@ -77,11 +78,14 @@ def plan(
         from factorizer.data.plan import plan_preset
 
         cohort, report = examine(folder, None, mask_suffix)
-        planned = plan_preset(cohort, report, mask_suffix=mask_suffix)
+        plan = plan_preset(cohort, report, mask_suffix=mask_suffix)
+        planned = plan.preset
         write_atomically(output, to_yaml(planned))
     print_all_problems(report)
     size = " x ".join(map(str, planned.data.patch_size))
     print_line(f"{escape(str(output))}: patches of {size}, widths {', '.join(map(str, planned.model.widths))}")
+    for reason in plan.reasons:
+        print_line(f"  {escape(printable(reason))}")
     say(
         f"Training is not planned: {planned.training.max_steps:,} steps as in the paper. For a few thousand on a CPU "
         "set training.max_steps, training.optimizer=muon and training.learning_rate=0.0015."
@@ -123,7 +127,7 @@ def folds(
             dealt = draw_folds(cohort.labelled, num_folds=number, seed=seed, volumes=volumes)
         write_folds(output, dealt, origin=origin)
     for fold, names in dealt.items():
-        print_line(f"fold {fold}: {len(names)} cases")
+        print_line(f"fold {fold}: {count(len(names), 'case')}")
 
 
 @app.command()
@@ -143,7 +147,7 @@ def synth(
         write_synthetic(
             kind, output, cases=cases, size=size, seed=seed, first=first, advance=lambda: progress.advance(task)
         )
-    print_line(f"{escape(str(output))}: {cases} synthetic cases of {kind}")
+    print_line(f"{escape(str(output))}: {count(cases, 'synthetic case')} of {kind}")
 
 
 def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[Cohort, Report]:
@@ -182,5 +186,6 @@ def print_report(report: Report) -> None:
 
 
 def print_all_problems(report: Report) -> None:
-    for problem in report.problems:
+    """Each on a line; the errors first, which must be fixed."""
+    for problem in [*report.errors, *report.warnings]:
         print_problem(problem)
