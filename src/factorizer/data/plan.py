@@ -33,32 +33,43 @@ def plan_preset(cohort: Cohort, report: Report, *, mask_suffix: str | None = Non
     """Spacing: the median. Patch: the median image, cut to what a laptop trains on, with sides that divide."""
     if not report.cases:
         raise DataError(Problem("", str(cohort.root), "there is no usable case to plan from", "fix the errors first"))
-    spacing = [median(axis) for axis in zip(*(case.spacing_mm for case in report.cases), strict=True)]
-    target = fit_patch(median_shape(report, spacing), LARGEST_PATCH[len(spacing)])
-    strides = plan_strides(target, spacing)
-    total = [prod(axis) for axis in zip(*strides, strict=True)]
-    patch = [max(stride, ceil(n / stride) * stride) for n, stride in zip(target, total, strict=True)]
+    spacing = median_spacing(report)
+    dims = len(spacing)
     regions = dict(cohort.regions) or {name: (name,) for name in cohort.labels}
+    patch, model = plan_network(report, most_voxels=LARGEST_PATCH[dims], width=WIDTH[dims])
     intensities, reasons = plan_intensities(cohort, report)
     data: dict[str, Any] = {
         "channels": list(cohort.channels),
         "labels": dict(cohort.labels),
         "regions": {name: list(labels) for name, labels in regions.items()},
-        "spacing_mm": [round(s, 4) for s in spacing] if len(patch) == 3 else None,
+        "spacing_mm": [round(s, 4) for s in spacing] if dims == 3 else None,
         "patch_size": patch,
         **intensities,
         "mask_suffix": mask_suffix,
         "foreground_fraction": 0.5 if is_rare(report, regions) else 0.0,
     }
-    widths = [WIDTH[len(patch)] * 2**level for level in range(len(strides) + 1)]
-    model = {
-        "widths": widths,
-        "strides": 2 if all(set(stride) == {2} for stride in strides) else strides,
-        "window": 4 if min(patch) < 128 else 8,
-    }
     name, cases = Path(cohort.root).resolve().name, count(len(report.cases), "case")
     title = f"{name}: planned from {cases} in {cohort.layout} layout"
     return Plan(Preset.model_validate({"title": title, "data": data, "model": model}), reasons)
+
+
+def plan_network(report: Report, *, most_voxels: int, width: int) -> tuple[list[int], dict[str, Any]]:
+    """A patch of so many voxels at most, and the model's fields for it, `width` channels at full resolution."""
+    spacing = median_spacing(report)
+    target = fit_patch(median_shape(report, spacing), most_voxels)
+    strides = plan_strides(target, spacing)
+    total = [prod(axis) for axis in zip(*strides, strict=True)]
+    patch = [max(stride, ceil(n / stride) * stride) for n, stride in zip(target, total, strict=True)]
+    model = {
+        "widths": [width * 2**level for level in range(len(strides) + 1)],
+        "strides": 2 if all(set(stride) == {2} for stride in strides) else strides,
+        "window": 4 if min(patch) < 128 else 8,
+    }
+    return patch, model
+
+
+def median_spacing(report: Report) -> list[float]:
+    return [median(axis) for axis in zip(*(case.spacing_mm for case in report.cases), strict=True)]
 
 
 def plan_intensities(cohort: Cohort, report: Report) -> tuple[dict[str, Any], tuple[str, ...]]:
