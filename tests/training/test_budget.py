@@ -134,7 +134,7 @@ def test_reasons_are_given() -> None:
     preset = apply_schedule(LADDER[3], plan, timing)
     text = "\n".join(explain(preset, plan, {describe(LADDER[3]): timing}, HOUR))
     assert "tried: widths 16-32-64-128, 2 patches of 48 x 48 x 48: 0.5 s per step" in text
-    assert "max_steps 6,300: what fits at 0.5 s per step" in text
+    assert "max_steps 6,300: what fits in time at 0.5 s per step" in text
     assert "muon at 0.0015" in text
     assert "predicted: 56 min of 60 min: starting 10 s, preparing cases 50 s, training 52 min" in text
 

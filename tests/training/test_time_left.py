@@ -20,7 +20,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
     [
         (0, "0 s"),
         (89, "89 s"),
-        (91, "2 min"),
+        (91, "1 min 30 s"),
+        (241, "4 min"),
+        (597, "10 min"),
         (3599, "60 min"),
         (7500, "2 h 5 min"),
         (7200, "2 h"),
@@ -42,7 +44,7 @@ def test_the_time_left_ignores_the_slow_first_steps() -> None:
     for step, now in ((1, 30.0), (2, 40.0), (3, 45.0), (4, 46.0), (5, 47.0)):
         left.end_step(step, now)
     assert left.seconds() == pytest.approx(95)
-    assert left.text() == "about 2 min left"
+    assert left.text() == "about 1 min 40 s left"
 
 
 def test_validations_and_scoring_are_counted_before_and_after_they_were_seen() -> None:
@@ -50,13 +52,21 @@ def test_validations_and_scoring_are_counted_before_and_after_they_were_seen() -
     for step in range(1, 11):
         left.end_step(step, float(step))
     guess = 40 * 0.3 * 1.0 / 2
-    assert left.seconds() == pytest.approx(90 + 3 * guess)
+    assert left.seconds() == pytest.approx(90 + 2 * guess)
     for step in range(11, 51):
         left.end_step(step, float(step))
     left.end_validation(20.0)
     left.end_step(51, 71.0)
     assert left.step_seconds == pytest.approx(1.0)  # the validation is no part of the step
-    assert left.seconds() == pytest.approx(49 + 2 * 20)
+    assert left.seconds() == pytest.approx(49 + 20)
+
+
+def test_scores_that_no_validation_makes_take_as_long_as_one() -> None:
+    left = time_left(validate_every=60)
+    left.end_validation(20.0)
+    for step, now in ((61, 1.0), (62, 2.0)):
+        left.end_step(step, now)
+    assert left.seconds() == pytest.approx(38 + 20)
 
 
 def test_a_resumed_run_and_parts_of_a_step() -> None:

@@ -193,7 +193,7 @@ def make_progress(batch_size: int) -> Callback:
             self.left = TimeLeft(
                 step=trainer.global_step,
                 max_steps=trainer.max_steps,
-                validate_every=trainer.val_check_batch // trainer.accumulate_grad_batches,
+                validate_every=max(1, int(trainer.val_check_interval) // trainer.accumulate_grad_batches),
                 batch_size=batch_size,
                 windows=sum(pl_module.sliding.count(shape) for shape in held_out_shapes(trainer)),
             )

@@ -48,7 +48,7 @@ class Timing:
 
     step: float
     validating_case: float
-    scoring_case: float
+    scoring_case: float  # from its file; the last validation has predicted it
 
 
 @dataclass(frozen=True)
@@ -201,16 +201,16 @@ def explain(preset: Preset, plan: Schedule, timings: dict[str, Timing], budget: 
     reason = f"the largest that makes {ENOUGH_STEPS:,} steps in time" if enough else "the fastest"
     lines.append(f"network: {describe(preset)}: {reason}")
     lines.append(
-        f"max_steps {plan.max_steps:,}: what fits at {chosen.step:.3g} s per step, reading and augmenting included"
+        f"max_steps {plan.max_steps:,}: what fits in time at {chosen.step:.3g} s per step, "
+        "reading and augmenting patches included"
     )
     if training.optimizer == "muon":
-        lines.append(f"optimizer muon at {training.learning_rate:g}: needs fewer steps than AdamW")
+        lines.append(f"optimizer muon at {training.learning_rate:g}: learns in fewer steps than AdamW")
     else:
         lines.append(f"optimizer {training.optimizer} at {training.learning_rate:g}: the paper's, for many steps")
-    lines.append(
-        f"validate_every {training.validate_every:,}: {count(plan.validations, 'validation')}, at most a tenth of the "
-        f"time where there is more than one; checkpoint_every {training.checkpoint_every:,}: about one per minute"
-    )
+    often = f"{plan.validations} validations, the last" if plan.validations > 1 else "one validation,"
+    lines.append(f"validate_every {training.validate_every:,}: {often} at the end")
+    lines.append(f"checkpoint_every {training.checkpoint_every:,}: about one checkpoint per minute")
     lines.append(
         f"predicted: {in_words(plan.total)} of {in_words(budget)}: starting {in_words(plan.starting)}, preparing cases "
         f"{in_words(plan.preparing)}, training {in_words(plan.training)}, validating {in_words(plan.validating)}, "

@@ -11,9 +11,12 @@ FORWARD_SHARE = 0.3  # of a training step, that computing one of its patches wit
 
 
 def in_words(seconds: float) -> str:
-    """40 s, 25 min, 2 h 5 min, 3 days 4 h."""
+    """40 s, 3 min 10 s, 25 min, 2 h 5 min, 3 days 4 h."""
     if seconds < 90:
         return f"{max(0, round(seconds))} s"
+    if seconds < 595:
+        minutes, rest = divmod(10 * round(seconds / 10), 60)
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
     minutes = round(seconds / 60)
     if minutes < 90:
         return f"{minutes} min"
@@ -28,7 +31,7 @@ class TimeLeft:
     """Fed with the times at which steps and validations end, it says what is to be expected of the rest.
 
     `windows` is the number of patches that a validation computes: until the first has been timed, it is guessed from
-    the steps. Scoring at the end is taken to last as long as a validation.
+    the steps. A validation at the last step makes the scores too; otherwise cases are predicted once more for them.
     """
 
     def __init__(self, *, step: int, max_steps: int, validate_every: int, batch_size: int, windows: int) -> None:
@@ -65,7 +68,8 @@ class TimeLeft:
         validation = guess if self.validation is None else self.validation
         every = min(self.validate_every, self.max_steps)
         validations = self.max_steps // every - self.step // every
-        return (self.max_steps - self.step) * step_seconds + (validations + 1) * validation
+        scoring = 1 if self.max_steps % every else 0
+        return (self.max_steps - self.step) * step_seconds + (validations + scoring) * validation
 
     def text(self) -> str:
         """About 2 h 5 min left."""

@@ -18,8 +18,9 @@ from torch.utils.data import DataLoader
 
 from factorizer.config import Preset
 from factorizer.data.cache import CaseStore, settings_for
-from factorizer.data.cases import Cohort, DataError, Problem
+from factorizer.data.cases import Case, Cohort, DataError, Problem
 from factorizer.data.check import Report
+from factorizer.data.images import canonical_grid, read_label
 from factorizer.data.patches import PatchDataset
 from factorizer.data.plan import Plan
 from factorizer.doctor import available_cores
@@ -27,7 +28,6 @@ from factorizer.evaluation.scores import score_label_maps
 from factorizer.inference.load import choose_device, make_network
 from factorizer.inference.memory import available_bytes
 from factorizer.inference.predictor import Predictor
-from factorizer.inference.score import predict_and_read
 from factorizer.training.budget import (
     GIB,
     BudgetError,
@@ -43,13 +43,14 @@ from factorizer.training.budget import (
 from factorizer.training.loss import supervised_loss
 from factorizer.training.optimizer import make_optimizer
 from factorizer.training.time_left import SLOW_STEPS
+from factorizer.words import count
 
 Tell = Callable[[str], object]
 WORKERS = 2  # what `factorizer train` has unless told otherwise
 SAMPLE = 8  # cases
 LEAST_STEPS, MOST_STEPS = 4, 200  # that are timed
 MOST_SECONDS = 10.0  # for the steps of a candidate, for its predictions, and for preparing
-STARTING_SECONDS = 12.0  # imports, workers, the last files
+STARTING_SECONDS = 10.0  # imports, workers, the last files
 BASE_BYTES = 1.5 * GIB  # Python and PyTorch, here and in the workers
 MAPS = 24  # feature maps of full resolution and least width that a training step holds, about
 SAFE = 0.8  # of the free memory
@@ -133,9 +134,8 @@ class Trial:
             augmentation=data.augmentation,
             spacing_mm=data.spacing_mm,
         )
-        optimizer = make_optimizer(
-            "muon", network, learning_rate=1e-6, weight_decay=training.weight_decay
-        )  # the slower one
+        slower = "muon"  # of the two
+        optimizer = make_optimizer(slower, network, learning_rate=1e-6, weight_decay=training.weight_decay)
         network.train()
         for batch in DataLoader(patches, batch_size=training.batch_size, num_workers=WORKERS):
             self.make_step(preset, network, optimizer, batch["image"], batch["target"])
@@ -157,28 +157,37 @@ class Trial:
         loss.item()  # waits for a GPU
 
     def time_cases(self, preset: Preset, network: nn.Module, seconds: float) -> tuple[float, float]:
-        """Seconds to predict a case, and to read, predict and score it.
+        """Seconds to predict a case, and to read and score it.
 
         What is scored is the reference moved by a voxel: the masks of a network that has learned nothing take longer.
         """
         predictor = Predictor(preset, [network], device=self.device)
-        predicting = scoring = 0.0
-        started, done = time.perf_counter(), 0
+        started, predicting, scoring, done = time.perf_counter(), 0.0, 0.0, 0
         for name in spread_out(self.names, 3):
-            case, data = self.cohort.case(name), preset.data
-            begun = time.perf_counter()
-            _, reference, spacing = predict_and_read(predictor, case, self.settings)
-            moved = np.roll(reference, 1, axis=0)
-            score_label_maps(name, moved, reference, labels=data.labels, regions=data.regions, spacing_mm=spacing)
-            scoring += time.perf_counter() - begun
             begun = time.perf_counter()
             image = torch.tensor(self.store.open(name)[0])
             predictor.sliding.probabilities(predictor.network, image)
-            predicting += time.perf_counter() - begun
+            predicted = time.perf_counter()
+            self.score(self.cohort.case(name), predictor)
+            predicting += predicted - begun
+            scoring += time.perf_counter() - predicted
             done += 1
             if time.perf_counter() - started > seconds:
                 break
         return predicting / done, scoring / done
+
+    def score(self, case: Case, predictor: Predictor) -> None:
+        data = predictor.preset.data
+        grid = predictor.prepare(case, self.settings.channels).frame.grid
+        reference = read_label(case, self.settings.label_values, grid)
+        score_label_maps(
+            case.name,
+            np.roll(reference, 1, axis=0),
+            reference,
+            labels=data.labels,
+            regions=data.regions,
+            spacing_mm=canonical_grid(grid).spacing_mm,
+        )
 
 
 def mean_seconds(steps: Iterator[object], seconds: float) -> float:
@@ -216,7 +225,7 @@ def describe_machine(device: torch.device) -> str:
     """What the times are for, and whether other programs make them longer."""
     if device.type != "cpu":
         return f"measured on {device.type}, with {WORKERS} workers"
-    text = f"measured on this CPU, {torch.get_num_threads()} threads"
+    text = f"measured on this CPU, {count(torch.get_num_threads(), 'thread')}"
     load = 0.0
     with suppress(OSError, AttributeError):
         load = os.getloadavg()[0]
