@@ -20,11 +20,13 @@ from factorizer.commands.console import (
     say_written,
     user_errors,
 )
+from factorizer.words import count, printable
 
 if TYPE_CHECKING:
     from factorizer.config import Preset
     from factorizer.data.cases import Cohort
     from factorizer.data.check import Report
+    from factorizer.data.plan import Plan
 
 app = typer.Typer(no_args_is_help=True, help="Check a data set, plan a preset for it, or make a synthetic one.")
 
@@ -60,10 +62,17 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command()
-def plan(
+@app.command("plan")
+def make_plan(
     folder: Folder,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The preset to write.")],
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Plan a training that takes so long on this machine: 90m, 2h, 1.5h."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where it will train, for --budget: auto, cpu, cuda or mps; auto unless given.")
+    ] = None,
     mask_suffix: MaskSuffix = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
 ) -> None:
@@ -72,22 +81,55 @@ def plan(
     from factorizer.preset_files import to_yaml
 
     with user_errors():
+        from factorizer.training.budget import parse_budget
+
         if output.suffix not in (".yaml", ".yml"):
             raise ValueError(f"-o got {output}; a preset's name ends in .yaml")
         if output.exists() and not overwrite:
             raise ValueError(f"{output} is there already; give another name, or --overwrite")
+        if device is not None and budget is None:
+            raise ValueError(f"--device {device} is for --budget; give that too, or leave it out")
+        seconds = None if budget is None else parse_budget(budget)
         from factorizer.data.plan import plan_preset
 
         cohort, report = examine(folder, None, mask_suffix)
-        planned = plan_preset(cohort, report, mask_suffix=mask_suffix)
-        write_atomically(output, to_yaml(planned))
-    print_all_problems(report)
-    size = " x ".join(map(str, planned.data.patch_size))
-    print_line(f"{escape(str(output))}: patches of {size}, widths {', '.join(map(str, planned.model.widths))}")
-    say(
-        f"Training is not planned: {planned.training.max_steps:,} steps as in the paper. For a few thousand on a CPU "
-        "set training.max_steps, training.optimizer=muon and training.learning_rate=0.0015."
-    )
+        print_all_problems(report)
+        plan = plan_preset(cohort, report, mask_suffix=mask_suffix)
+        if seconds is not None:
+            plan = fit_budget(plan, cohort, report, seconds, device or "auto")
+        write_atomically(output, to_yaml(plan.preset))
+    print_plan(plan, output)
+    if budget is None:
+        say(
+            f"Training is not planned: {plan.preset.training.max_steps:,} steps as in the paper, which takes days on a "
+            "CPU. Add --budget 2h to plan a training for this machine and that time."
+        )
+    else:
+        say(f"Train with: factorizer train --preset {output} --data {folder}")
+
+
+def fit_budget(plan: Plan, cohort: Cohort, report: Report, seconds: float, device: str) -> Plan:
+    """Measure this machine, with a bar that says what is being measured, or lines where there is no terminal."""
+    with progress_bar() as progress:
+        from factorizer.training.trial import plan_for_budget
+
+        task = progress.add_task("measuring", total=None)
+
+        def tell(text: str) -> None:
+            progress.update(task, description=text)
+            if progress.disable:
+                say(text)
+
+        return plan_for_budget(plan, cohort, report, budget=seconds, device=device, tell=tell)
+
+
+def print_plan(plan: Plan, output: Path) -> None:
+    """What was written, and why it is as it is."""
+    size = " x ".join(map(str, plan.preset.data.patch_size))
+    widths = ", ".join(map(str, plan.preset.model.widths))
+    print_line(f"{escape(str(output))}: patches of {size}, widths {widths}")
+    for reason in plan.reasons:
+        print_line(f"  {escape(printable(reason))}")
 
 
 @app.command()
@@ -125,7 +167,7 @@ def folds(
             dealt = draw_folds(cohort.labelled, num_folds=number, seed=seed, volumes=volumes)
         write_folds(output, dealt, origin=origin)
     for fold, names in dealt.items():
-        print_line(f"fold {fold}: {len(names)} cases")
+        print_line(f"fold {fold}: {count(len(names), 'case')}")
 
 
 @app.command()
@@ -145,7 +187,7 @@ def synth(
         write_synthetic(
             kind, output, cases=cases, size=size, seed=seed, first=first, advance=lambda: progress.advance(task)
         )
-    print_line(f"{escape(str(output))}: {cases} synthetic cases of {kind}")
+    print_line(f"{escape(str(output))}: {count(cases, 'synthetic case')} of {kind}")
 
 
 def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[Cohort, Report]:
@@ -186,5 +228,6 @@ def print_report(report: Report) -> None:
 
 
 def print_all_problems(report: Report) -> None:
-    for problem in report.problems:
+    """Each on a line; the errors first, which must be fixed."""
+    for problem in [*report.errors, *report.warnings]:
         print_problem(problem)
