@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from factorizer.files import FileError, parse_yaml, read_csv, read_json, read_text, write_atomically
+from factorizer.files import FileError, parse_yaml, read_csv, read_json, read_text, remove_leftovers, write_atomically
 
 
 def test_folders_are_made_and_a_file_is_replaced(tmp_path: Path) -> None:
@@ -34,6 +34,23 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
         write_atomically(file, "new")
     assert file.read_text() == "old"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_a_killed_process_was_writing_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    """The name is that which `write_atomically` gives."""
+    pid = os.fork()
+    if not pid:
+        os.fsync = lambda _: os._exit(0)
+        write_atomically(tmp_path / "b.txt", "new")
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    (left,) = tmp_path.iterdir()
+    others = {".b.txt.backup", ".b.txt.abcdefgh.gz", ".c.txt.abcdefgh", "b.txt.abcdefgh"}
+    for name in others:
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path / "b.txt", tmp_path / "nowhere" / "b.txt")
+    assert not left.exists()
+    assert {file.name for file in tmp_path.iterdir()} == others
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])

@@ -7,6 +7,7 @@ import csv
 import io
 import json
 import os
+import re
 import stat
 import tempfile
 from collections.abc import Iterable, Sequence
@@ -125,6 +126,18 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def remove_leftovers(*paths: Path) -> None:
+    """Remove what `write_atomically` leaves beside these files when its process is killed.
+
+    Only for one who keeps others from writing them now, as by a lock.
+    """
+    for path in paths:
+        name = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")  # as mkstemp names it
+        for file in path.parent.glob(".*"):
+            if name.fullmatch(file.name) and file.is_file() and not file.is_symlink():
+                file.unlink(missing_ok=True)
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -31,8 +31,8 @@ def run(data: Path, out: Path, preset: Preset = PRESET, **options: Any):
     return train_fold(preset, data=data, fold=1, out=out, **({"machine": CPU} | options))
 
 
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["state_dict"]
+def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:
+    return torch.load(folder / "checkpoints" / f"{name}.ckpt", weights_only=True)["state_dict"]
 
 
 def assert_same(one: Path, other: Path) -> None:

@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from factorizer.config import Training
-from factorizer.training.folder import RunError
-from factorizer.training.trainer import Machine, let_threads_finish, make_trainer, processes_started, share_batch
+from factorizer.training.environment import NUMBERS, RunError, check_environment, processes_started
+from factorizer.training.trainer import Machine, let_threads_finish, make_trainer, share_batch
 
 SETTINGS = (
     "training.max_steps=4",
@@ -50,7 +50,8 @@ def train(strokes: Path, out: Path, logs: Path, *options: str, launcher: tuple[s
     (logs / "code").mkdir()
     (logs / "code" / "sitecustomize.py").write_text(WATCHER)
     (logs / "written").mkdir()
-    environment = os.environ | {"PYTHONPATH": str(logs / "code"), "WATCH_LOG": str(logs / "written")}
+    path = os.pathsep.join([str(logs / "code"), os.environ.get("PYTHONPATH", "")])
+    environment = os.environ | {"PYTHONPATH": path, "WATCH_LOG": str(logs / "written")}
     command = [*launcher, str(FACTORIZER), "train", "--preset", "isles22", "--data", str(strokes), "--out", str(out)]
     command += ["--device", "cpu", "--workers", "0", *options]
     command += [part for setting in SETTINGS for part in ("--set", setting)]
@@ -121,6 +122,57 @@ def test_processes_are_those_that_were_started(monkeypatch: pytest.MonkeyPatch) 
         Machine().processes()
     monkeypatch.setenv("SLURM_JOB_NAME", "interactive")
     assert Machine().processes() == (1, 1)
+
+
+TORCHRUN_SET = {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "2"}
+LIGHTNING_SET = {"LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29500", "NODE_RANK": "0"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "devices", "named"),
+    [
+        ({}, None, None),
+        ({"RANK": "0", "WORLD_SIZE": "1"}, None, None),
+        (TORCHRUN_SET, None, None),
+        (LIGHTNING_SET, 2, None),
+        ({"SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "2", "SLURM_PROCID": "3"}, None, None),
+        ({"RANK": "1"}, None, "RANK"),
+        ({"RANK": "abc"}, None, "RANK"),
+        ({"WORLD_SIZE": "4"}, None, "WORLD_SIZE"),
+        ({"LOCAL_RANK": "1"}, 2, "LOCAL_RANK"),
+        (LIGHTNING_SET, None, "LOCAL_RANK"),
+        ({"SLURM_PROCID": "2"}, None, "SLURM_PROCID"),
+        ({"NODE_RANK": "-1"}, None, "NODE_RANK"),
+        (TORCHRUN_SET | {"LOCAL_WORLD_SIZE": "0"}, None, "LOCAL_WORLD_SIZE"),
+        (TORCHRUN_SET | {"WORLD_SIZE": "abc"}, None, "WORLD_SIZE"),
+        (TORCHRUN_SET | {"WORLD_SIZE": "3"}, None, "WORLD_SIZE"),
+        (TORCHRUN_SET | {"RANK": "2"}, None, "RANK"),
+        (TORCHRUN_SET | {"LOCAL_RANK": "\u0663"}, None, "LOCAL_RANK"),
+        ({"SLURM_NTASKS": "1" * 5000}, None, "SLURM_NTASKS"),
+        ({"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2(x2)", "SLURM_NNODES": "1"}, None, "SLURM_NTASKS_PER_NODE"),
+    ],
+)
+def test_variables_of_another_job_are_named(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], devices: int | None, named: str | None
+) -> None:
+    for name in (*NUMBERS, "TORCHELASTIC_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    if named is None:
+        check_environment(devices)
+        return
+    with pytest.raises(RunError, match=f"the environment variable {named} is '.*; unset it, or start with torchrun"):
+        check_environment(devices)
+
+
+def test_a_leftover_variable_ends_with_one_line() -> None:
+    """Lightning reads RANK when it is imported."""
+    command = [str(FACTORIZER), "train", "--preset", "isles22", "--data", "nowhere"]
+    done = subprocess.run(command, env=os.environ | {"RANK": "x"}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "RANK is 'x'" in done.stderr
 
 
 def test_a_batch_is_shared_evenly() -> None:

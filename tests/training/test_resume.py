@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import multiprocessing
 import os
 import pickle
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from lightning.pytorch import Callback
 from runs import CPU, PRESET, At, Rates, Samples, Validated, assert_same, crash, run, weights
 
 from factorizer.data.cases import DataError
@@ -142,16 +144,60 @@ def test_folds_of_one_run_have_one_configuration_and_one_split(strokes: Path, wh
         train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=CPU, split=split)
 
 
+def test_folds_that_were_swapped_are_noticed(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    """A run that was resumed would train on the cases that it is scored on."""
+    shutil.copytree(whole.parent, tmp_path / "run")
+    file = tmp_path / "run" / "folds.json"
+    content = json.loads(file.read_text())
+    folds = content["folds"]
+    folds["0"], folds["1"] = folds["1"], folds["0"]
+    file.write_text(json.dumps(content))
+    message = r"folds\.json is not what .*fold1 was begun with: other cases are held out \(sub-strokecase"
+    with pytest.raises(RunError, match=message):
+        train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=CPU)  # fold 1 would be scored anew
+    (tmp_path / "run" / "fold1" / "scores.csv").unlink()
+    with pytest.raises(RunError, match=message):
+        run(strokes, tmp_path / "run", resume=True)
+    starts = json.loads((whole / "run.json").read_text())
+    del starts[0]["held_out"]  # as runs of before did not write it down
+    (tmp_path / "run" / "fold1" / "run.json").write_text(json.dumps(starts))
+    shutil.copy(whole.parent / "folds.json", file)
+    assert run(strokes, tmp_path / "run", resume=True).finished
+
+
 def test_a_polite_kill_saves_and_says_how_to_go_on(strokes: Path, whole: Path, tmp_path: Path) -> None:
     said: list[str] = []
     stop = At(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
     validated = Validated()
     outcome = run(strokes, tmp_path / "run", callbacks=[stop, validated], say=said.append)
     assert not outcome.finished
+    assert outcome.signal == signal.SIGTERM
     assert validated.steps == [3]  # the stop does not wait for another
     assert outcome.step == 4  # the step at hand is finished
     assert any("run the same command with --resume" in text for text in said)
     assert_same(whole, run(strokes, tmp_path / "run", resume=True).folder)
+
+
+class During(Callback):
+    """Do something within a step."""
+
+    def __init__(self, step: int, action) -> None:
+        self.step, self.action = step, action
+
+    def on_train_batch_start(self, trainer, *_: object) -> None:
+        if trainer.global_step == self.step - 1:
+            self.action()
+
+
+def test_a_polite_kill_in_a_step_that_is_validated_comes_after_the_validation(
+    strokes: Path, whole: Path, tmp_path: Path
+) -> None:
+    """Otherwise the log would lack its row: a run that is resumed does not validate the step again."""
+    stop = During(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
+    assert run(strokes, tmp_path / "run", callbacks=[stop]).step == 3
+    outcome = run(strokes, tmp_path / "run", resume=True)
+    assert_same(whole, outcome.folder)
+    assert (outcome.folder / "log" / "metrics.csv").read_text() == (whole / "log" / "metrics.csv").read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -256,7 +302,7 @@ def test_cases_that_came_later_are_left_out_and_others_refused(strokes: Path, wh
         shutil.copytree(tmp_path / "more" / part / "sub-strokecase0007", data / part / "sub-strokecase0007")
     said: list[str] = []
     assert run(data, tmp_path / "run", resume=True, say=said.append).finished
-    assert any("1 cases of" in text and "are in no fold of this run" in text for text in said)
+    assert any("1 case of" in text and "is in no fold of this run" in text for text in said)
     before = (tmp_path / "run" / "folds.json").read_text()
     for part in ("rawdata", "derivatives"):
         shutil.rmtree(data / part / "sub-strokecase0001")

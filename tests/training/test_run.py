@@ -9,16 +9,20 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from runs import CPU, PRESET, assert_same, run, weights
+from runs import CPU, PRESET, At, assert_same, crash, run, weights
 
 from factorizer.evaluation.scores import METRICS
-from factorizer.inference.load import trained_on
+from factorizer.inference.load import find_models, load, trained_on
+from factorizer.inference.sliding import Sliding
+from factorizer.inspection.ablation import make_bench
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training import module as training_module
 from factorizer.training.folder import RunError
 from factorizer.training.module import StepBatches
+from factorizer.training.records import has_ended
 from factorizer.training.run import train_fold
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -75,6 +79,60 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
         with pytest.raises(ValueError, match=message):
             run(strokes, tmp_path / "other", init=str(source))
     assert not (tmp_path / "other").exists()
+
+
+def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
+    """No case is held out: no validation, no best weights, no scores; it predicts as any other."""
+    said: list[str] = []
+    options = {"data": strokes, "fold": "all", "out": tmp_path / "run", "machine": CPU, "say": said.append}
+    with pytest.raises(RuntimeError, match="power cut"):
+        train_fold(PRESET, **options, callbacks=[At(3, crash)])
+    assert not has_ended(tmp_path / "run" / "foldall")
+    outcome = train_fold(PRESET, **options, resume=True)
+    assert (outcome.finished, outcome.step, outcome.mean_dice) == (True, 6, None)
+    assert "training on 6 cases, none held out" in said
+    folder = outcome.folder
+    assert folder == tmp_path / "run" / "foldall"
+    written = {path.name for path in folder.iterdir()}
+    assert written == {"config.yaml", "run.json", "cases.json", "log", "checkpoints", "learning_curve.png"}
+    assert {path.name for path in (folder / "checkpoints").iterdir()} == {"last.ckpt", "previous.ckpt"}
+    assert json.loads((folder / "run.json").read_text())[0]["held_out"] == []
+    assert has_ended(folder)
+    assert find_models(tmp_path / "run") == [folder]
+    assert trained_on([folder]) == {f"sub-strokecase000{i}" for i in range(1, 7)}
+    assert (
+        load(tmp_path / "run", device="cpu").predict(np.zeros((2, 24, 24, 24)), spacing_mm=(2, 2, 2)).shape == (24,) * 3
+    )
+    said.clear()
+    assert train_fold(PRESET, **options, resume=True).finished
+    assert said == [f"{folder} is finished; it has no scores"]
+    longer = change_preset(PRESET, ["training.max_steps=8"])
+    assert train_fold(longer, **options, resume=True).step == 8
+    train_fold(longer, **(options | {"fold": 1}))  # beside it, the folds of a cross-validation
+    assert find_models(tmp_path / "run") == [tmp_path / "run" / "fold1"]
+    assert find_models(tmp_path / "run", "all") == [tmp_path / "run" / "fold1"]
+    with pytest.raises(ValueError, match="foldall held out no cases; give a fold that did"):
+        make_bench(folder, strokes, device="cpu")
+
+
+def test_the_last_validation_scores_too(
+    strokes: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two held-out cases are predicted twice by two validations, and not again for the scores, which stay the same."""
+    predicted: list[int] = []
+    slabs = Sliding.slabs
+
+    def count(self: Sliding, network, image, advance=lambda: None):
+        predicted.append(1)
+        return slabs(self, network, image, advance)
+
+    monkeypatch.setattr(Sliding, "slabs", count)
+    run(strokes, tmp_path / "twice")
+    assert len(predicted) == 4
+    predicted.clear()
+    once = run(strokes, tmp_path / "once", change_preset(PRESET, ["training.validate_every=4"])).folder
+    assert len(predicted) == 4
+    assert (once / "scores.csv").read_text() == (whole / "scores.csv").read_text()
 
 
 def test_activations_can_be_computed_again(strokes: Path, whole: Path, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,10 @@ from typer.testing import CliRunner
 from factorizer.cli import app
 from factorizer.evaluation.scores import METRICS, mean_scores, read_scores
 from factorizer.preset_files import PresetError, change_preset, load_preset, refuse_idle_options
+from factorizer.training import module as training_module
+from factorizer.training import run as training_run
 from factorizer.training.folder import RunError, pool_scores
+from factorizer.training.loss import supervised_loss
 from factorizer.training.run import cross_validate
 
 runner = CliRunner()
@@ -56,6 +60,55 @@ def test_the_command_line(strokes: Path, tmp_path: Path) -> None:
     assert runner.invoke(app, [*command, "--resume"]).exit_code == 0
 
 
+@pytest.mark.parametrize("place", ["prepare_cases", "fit", "score_held_out"])
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_with_its_code_and_a_line_how_to_resume(
+    strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, number: int, code: int
+) -> None:
+    """So that `train && predict` does not predict with half a model. Of `fit` it comes in the first step."""
+    handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
+
+    def be_signalled(*_: object, **__: object) -> None:
+        signal.raise_signal(number)
+
+    if place == "fit":
+        monkeypatch.setattr(training_module, "supervised_loss", signalled_once(number))
+    else:
+        monkeypatch.setattr(training_run, place, be_signalled)
+    changes = [part for change in CHANGES for part in ("--set", change)]
+    command = ["--preset", "isles22", "--data", str(strokes), "--workers", "0", "--device", "cpu", *changes]
+    train = ["train", *command, "--out", str(tmp_path / "run")]
+    result = runner.invoke(app, train)
+    assert result.exit_code == code, result.output
+    assert "--resume" in result.stderr.splitlines()[-1]
+    assert not (tmp_path / "run" / "fold0" / "scores.csv").exists()
+    monkeypatch.undo()
+    assert runner.invoke(app, [*train, "--resume"]).exit_code == 0
+    assert [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)] == handlers
+
+
+def signalled_once(number: int):
+    """A loss during whose first computation a signal comes."""
+    pending = [number]
+
+    def loss(*arguments, **options):
+        if pending:
+            signal.raise_signal(pending.pop())
+        return supervised_loss(*arguments, **options)
+
+    return loss
+
+
+def test_a_stop_ends_a_cross_validation_and_an_ablation(strokes: Path, tmp_path: Path, monkeypatch) -> None:
+    changes = [part for change in CHANGES for part in ("--set", change)]
+    command = ["--preset", "isles22", "--data", str(strokes), "--workers", "0", "--device", "cpu", *changes]
+    for words in (["cross-validate"], ["ablate", "training"]):
+        monkeypatch.setattr(training_module, "supervised_loss", signalled_once(signal.SIGTERM))
+        result = runner.invoke(app, [*words, *command, "--out", str(tmp_path / words[0])])
+        assert result.exit_code == 143, result.output
+        assert result.stderr.splitlines()[-1] == "stopped at step 1 and saved; run the same command to go on"
+
+
 def test_an_option_that_a_system_does_not_have_is_refused(strokes: Path, tmp_path: Path) -> None:
     command = ["train", "--preset", "isles22", "--data", str(strokes), "--out", str(tmp_path / "run")]
     result = runner.invoke(app, [*command, "--model", "nnunet", "--set", "model.window=4"])
@@ -72,6 +125,8 @@ def test_cross_validation_runs_or_continues_all_folds_and_pools_them(
     said: list[str] = []
     scores = cross_validate(PRESET, data=strokes, out=tmp_path / "run", machine=CPU, say=said.append)
     assert (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
+    assert [text for text in said if text.startswith("fold ")] == [f"fold {k} ({k + 1} of 3)" for k in range(3)]
+    assert f"the run goes to {tmp_path / 'run' / 'fold0'}" in said
     rows = read_scores(scores)
     assert sorted({row.case for row in rows}) == [f"sub-strokecase000{i}" for i in range(1, 7)]
     assert len(rows) == 6 * len(METRICS)
@@ -89,7 +144,7 @@ def test_one_fold_of_a_cross_validation(strokes: Path, whole: Path, tmp_path: Pa
     said: list[str] = []
     options = {"data": strokes, "out": tmp_path / "run", "machine": CPU, "say": said.append}
     assert cross_validate(PRESET, fold=0, **options) is None
-    assert said[-1].startswith("the folds 2 are not finished")
+    assert said[-1].startswith("fold 2 is not finished")
     assert cross_validate(PRESET, fold=2, **options) == tmp_path / "run" / "scores.csv"
 
 

@@ -18,7 +18,8 @@ from factorizer.commands.console import (
     track,
     user_errors,
 )
-from factorizer.commands.train import Changes, PresetName, Workers, make_progress, settle
+from factorizer.commands.train import Changes, PresetName, Workers, make_progress, settle, stoppable
+from factorizer.training.environment import check_environment
 
 if TYPE_CHECKING:
     from factorizer.inspection.ablation import Point
@@ -99,7 +100,8 @@ def training(
 ) -> None:
     """Train the variants of the paper's Tables 3 and 4 (without NMF, without MLP, with and without positions), or the
     ways to factorize."""
-    with user_errors():
+    with user_errors(), stoppable("run the same command to resume"):
+        check_environment()
         settings = settle(preset, None, changes)
         from factorizer.training.ablation import PAPER, TABLES, ablate_training, fields_of
         from factorizer.training.trainer import Machine

@@ -70,6 +70,7 @@ def predict(
         from factorizer.inference.memory import estimate_bytes
         from factorizer.inference.postprocess import read_rules
         from factorizer.inference.predict import predict_cases
+        from factorizer.training.records import has_ended
 
         wanted = parse_folds(folds)
         predictor = load(source, folds=wanted, device=device, mirrored=tta, speed=speed, batch_size=batch_size)
@@ -89,7 +90,7 @@ def predict(
             say(f"channels of {cases[0].name}: {', '.join(f'{channel} = {file}' for channel, file in files.items())}")
         say(f"labels are written as {', '.join(f'{label} = {value}' for label, value in preset.data.labels.items())}")
         for folder in folders:
-            if not (folder / "scores.csv").is_file():
+            if not has_ended(folder):
                 say(f"{folder} is not finished; its weights are those of the last checkpoint")
         seen = len(trained_on(folders) & {case.name for case in cases})
         if seen:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
 from factorizer.commands.console import print_line, print_table, say, scores_table, track, user_errors
+from factorizer.training.environment import check_environment
+from factorizer.training.signals import Interrupted
 
 if TYPE_CHECKING:
     from lightning.pytorch import Callback, Trainer
@@ -53,7 +59,9 @@ def train(
     preset: PresetName,
     data: DataFolder,
     out: RunFolder = None,
-    fold: Annotated[int, typer.Option(help="The fold that is held out.")] = 0,
+    fold: Annotated[
+        str, typer.Option(help="The fold that is held out; all: none, to train on every case, without scores.")
+    ] = "0",
     model: ModelName = None,
     init: Init = None,
     changes: Changes = None,
@@ -68,7 +76,8 @@ def train(
     checkpoint_activations: Recompute = False,
 ) -> None:
     """Train a model on all folds but one and score it on that one."""
-    with user_errors():
+    with user_errors(), stoppable("run the same command with --resume to resume"):
+        check_environment(devices)
         settings = settle(preset, model, changes)
         say_if_long(settings, data, device, resume)
         from factorizer.training.run import train_fold
@@ -77,7 +86,7 @@ def train(
         outcome = train_fold(
             settings,
             data=data,
-            fold=fold,
+            fold=parse_fold(fold),
             out=out or default_folder(preset, settings),
             split=split,
             resume=resume,
@@ -87,8 +96,12 @@ def train(
             say=say,
             track=track,
         )
-        if outcome.finished and is_leader():
+        if outcome.signal:
+            raise typer.Exit(128 + outcome.signal)
+        if is_leader() and fold != "all":
             print_scores(outcome.folder / "scores.csv")
+        elif is_leader():
+            say(f"trained on all cases; predict with --run {outcome.folder}")
 
 
 def cross_validate(
@@ -109,7 +122,8 @@ def cross_validate(
     checkpoint_activations: Recompute = False,
 ) -> None:
     """Train and score every fold, or go on with it, then pool the scores in OUT/scores.csv."""
-    with user_errors():
+    with user_errors(), stoppable("run the same command to resume"):
+        check_environment(devices)
         settings = settle(preset, model, changes)
         say_if_long(settings, data, device)
         from factorizer.training.run import cross_validate
@@ -131,9 +145,41 @@ def cross_validate(
             print_scores(scores)
 
 
+@contextmanager
+def stoppable(again: str) -> Iterator[None]:
+    """End with the exit code of a shell, 130 for Ctrl-C and 143 for SIGTERM, and say how to resume.
+
+    So it is wherever the signal comes: while cases are read or scored too. Training itself saves first.
+    """
+
+    def interrupt(number: int, frame: object) -> None:
+        raise Interrupted(number)
+
+    heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, interrupt) for number in heard}
+    try:
+        yield
+    except Interrupted as stop:
+        if not stop.said:
+            say(f"stopped; {again}")
+        raise typer.Exit(128 + stop.number) from None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
 def default_folder(preset: str, settings: Preset) -> Path:
     """runs/PRESET-SYSTEM."""
     return Path("runs") / f"{Path(preset).stem}-{settings.model.name}"
+
+
+def parse_fold(text: str) -> int | Literal["all"]:
+    """all, or the number of a fold."""
+    if text == "all":
+        return "all"
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"--fold got {text!r}; give the number of a fold, or all")
+    return int(text)
 
 
 def settle(preset: str, model: str | None, changes: list[str] | None) -> Preset:

@@ -11,7 +11,6 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -125,9 +124,10 @@ class CaseStore:
     def write(self, case: Case, path: Path) -> None:
         prepared = self.settings.prepare(case, with_label=True)
         assert prepared.label is not None, "labels were asked for"
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=self.folder) as folder:
-            temporary = Path(folder) / "entry"
-            temporary.mkdir()
+        temporary = self.folder / f".{path.name}-new"  # the lock keeps others away; a kill may have left it
+        shutil.rmtree(temporary, ignore_errors=True)
+        temporary.mkdir()
+        try:
             np.save(temporary / "image.npy", prepared.image)
             np.save(temporary / "label.npy", prepared.label)
             sums = {name: checksum(temporary / name) for name in ("image.npy", "label.npy")}
@@ -136,6 +136,9 @@ class CaseStore:
                 warnings = [problem.as_dict() for problem in prepared.warnings]
                 (temporary / WARNINGS).write_text(json.dumps(warnings))
             os.rename(temporary, path)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
 
 
 def is_whole(entry: Path) -> bool:

@@ -69,6 +69,8 @@ def find_models(source: str | Path, folds: Literal["all"] | Sequence[int] | None
             raise ModelError(f"{run} is one fold; leave out the folds, or give the folder above it")
         return [run]
     there = {int(p.name[4:]): p for p in run.glob("fold*") if p.name[4:].isdigit() and (p / "config.yaml").is_file()}
+    if not there and folds is None and (run / "foldall" / "config.yaml").is_file():
+        return [run / "foldall"]  # trained on all cases
     if not there:
         raise ModelError(f"there is no run in {run}; give a folder that `factorizer train` wrote, or {ZOO}NAME")
     listed = ", ".join(map(str, sorted(there)))

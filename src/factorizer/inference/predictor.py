@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -120,15 +120,23 @@ class Predictor:
         return self.sliding.count(prepared.image.shape[1:])
 
     def segment(
-        self, prepared: Prepared, *, keep_probabilities: bool = False, advance: Advance = lambda: None
+        self,
+        prepared: Prepared,
+        *,
+        keep_probabilities: bool = False,
+        advance: Advance = lambda: None,
+        logits: Iterable[Tensor] | None = None,
     ) -> Segmented:
-        """Label values on the grid of the file. Probabilities are there slab by slab only, unless they are kept."""
+        """Label values on the grid of the file. Probabilities are there slab by slab only, unless they are kept.
+
+        `logits` are the slabs of this image where the networks were applied to it before.
+        """
         data, threshold, grid = self.preset.data, self.preset.inference.threshold, prepared.frame.grid
         shape = canonical_grid(grid).shape
         labels = np.zeros(shape, np.uint8)
         kept = np.zeros((self.preset.out_channels, *shape), np.float32) if keep_probabilities else None
         row = 0
-        slabs = self.sliding.slabs(self.network, torch.from_numpy(prepared.image), advance)
+        slabs = logits or self.sliding.slabs(self.network, torch.from_numpy(prepared.image), advance)
         finite = (require_finite(prepared.name, slab) for slab in slabs)
         for slab in restore_slabs((slab.sigmoid() for slab in finite), prepared.frame):
             rows = slice(row, row := row + slab.shape[1])

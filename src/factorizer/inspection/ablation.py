@@ -75,6 +75,8 @@ def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) 
     if not file.is_file():
         raise ValueError(f"{run} has no held-out cases (no {file}); give a fold of a run that `factorizer train` wrote")
     folds = read_own_folds(file, cohort.cases)
+    if not folder.name.removeprefix("fold").isdigit():
+        raise ValueError(f"{folder} held out no cases; give a fold that did, as {folder.parent}/fold0")
     fold = int(folder.name.removeprefix("fold"))
     if fold not in folds:
         raise ValueError(f"{file} has no fold {fold}; give the data that {folder} was trained on")

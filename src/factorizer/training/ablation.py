@@ -18,6 +18,7 @@ from factorizer.preset_files import change_preset
 from factorizer.reports.tables import comparison_files, latex_table, table_csv
 from factorizer.training.folder import RunError
 from factorizer.training.run import train_fold
+from factorizer.training.signals import Interrupted
 
 AGAIN = "run the same command to go on"
 FULL = "swin, NMF and MLP"
@@ -91,8 +92,8 @@ def ablate_training(
                 say(f"{table}: {variant.name}")
                 place = out / "runs" / names[key]
                 outcome = train_fold(own, data=data, fold=fold, out=place, resume=True, say=say, again=AGAIN, **options)
-                if not outcome.finished:
-                    return written
+                if outcome.signal:
+                    raise Interrupted(outcome.signal, said=True)
                 runs[key] = outcome.folder
             entries.append(Entry(variant.name, read_scores(runs[key] / "scores.csv")))
         written += write_table(out / table, entries, pairs=table == "position")

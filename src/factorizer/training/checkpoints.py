@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,31 +17,43 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
+from factorizer.training.environment import RunError
+
+REMEDY = "remove it to resume from the checkpoint before, or restore it"
+
 
 class Checkpoints(Callback):
-    """Write last.ckpt every so many steps, and best.ckpt when the validation is better than ever."""
+    """Write last.ckpt every so many steps, and best.ckpt when the validation is better than ever.
 
-    def __init__(self, folder: Path, every: int) -> None:
-        self.folder, self.every = folder, every
+    Where a step is validated its checkpoint comes after that: a run that is resumed from it does not validate the step
+    again. `start_step` is that of the checkpoint that the run is resumed from.
+    """
+
+    def __init__(self, folder: Path, *, every: int, validate_every: int | None, start_step: int = 0) -> None:
+        self.folder, self.every, self.validate_every = folder, every, validate_every
         self.best_dice = -1.0
-        self.saved_step = -1
+        self.saved_step = start_step
         self.saving_best = False
+
+    def validates(self, step: int) -> bool:
+        """Whether a validation follows this step."""
+        return self.validate_every is not None and step % self.validate_every == 0
 
     def state_dict(self) -> dict[str, Any]:
         return {"best_dice": self.best_dice}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.best_dice = state_dict["best_dice"]
+        self.best_dice = float(state_dict["best_dice"])
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Know the best of before: it may have been found after the checkpoint that the run goes on from."""
-        self.saved_step = trainer.global_step
         best = read_checkpoint(self.folder / "best.ckpt")
-        if best is not None and 0 < best["global_step"] <= trainer.global_step:
-            self.best_dice = max(self.best_dice, best["callbacks"][self.state_key]["best_dice"])
+        with suppress(KeyError, TypeError):  # one that is damaged says nothing
+            if best is not None and 0 < best["global_step"] <= trainer.global_step:
+                self.best_dice = max(self.best_dice, best["callbacks"][self.state_key]["best_dice"])
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
-        if trainer.global_step % self.every == 0:
+        if trainer.global_step % self.every == 0 and not self.validates(trainer.global_step):
             self.save_last(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -48,6 +61,8 @@ class Checkpoints(Callback):
         if dice > self.best_dice:
             self.best_dice = dice
             self.save(trainer, "best.ckpt")
+        if trainer.global_step % self.every == 0:
+            self.save_last(trainer)
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if self.saving_best:
@@ -61,7 +76,7 @@ class Checkpoints(Callback):
 
     def save(self, trainer: Trainer, name: str) -> None:
         """All processes take part; the first writes."""
-        new, place = self.folder / f".{name}.new", self.folder / name
+        new, place = unfinished(self.folder, name), self.folder / name
         self.saving_best = name == "best.ckpt"
         try:
             trainer.save_checkpoint(new)
@@ -81,6 +96,17 @@ class Checkpoints(Callback):
             self.saving_best = False
 
 
+def remove_unfinished(folder: Path) -> None:
+    """Remove what a run that was killed while it wrote a checkpoint left; only under the lock of its fold."""
+    for name in ("last.ckpt", "best.ckpt"):
+        unfinished(folder, name).unlink(missing_ok=True)
+
+
+def unfinished(folder: Path, name: str) -> Path:
+    """Where a checkpoint is written before it is put in its place."""
+    return folder / f".{name}.new"
+
+
 def newest_readable(folder: Path, warn: Callable[[str], object]) -> tuple[Path | None, int]:
     """The checkpoint to go on from and its step; one that is cut short is passed over with a warning."""
     for name in ("last.ckpt", "previous.ckpt"):
@@ -88,9 +114,16 @@ def newest_readable(folder: Path, warn: Callable[[str], object]) -> tuple[Path |
         if file.exists():
             checkpoint = read_checkpoint(file)
             if checkpoint is not None:
-                return file, checkpoint["global_step"]
+                return file, step_of(file, checkpoint)
             warn(f"{file} cannot be read; trying the one before")
     return None, 0
+
+
+def step_of(file: Path, checkpoint: dict[str, Any]) -> int:
+    step = checkpoint["global_step"]
+    if type(step) is not int or step < 0:
+        raise RunError(f"{file} is of step {step!r}, which is no number of steps; {REMEDY}")
+    return step
 
 
 def read_checkpoint(file: Path) -> dict[str, Any] | None:

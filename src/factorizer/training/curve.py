@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import csv
 from io import BytesIO
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from factorizer.training.log import read_log
+
 
 def draw_curve(log: Path) -> bytes:
-    """A PNG from Lightning's metrics.csv."""
-    lines = list(csv.DictReader(log.read_text().splitlines()))
+    """A PNG from a run's metrics.csv."""
+    lines = read_log(log)
     dice = sorted({name for line in lines for name in line if name.startswith("val_dice")})
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     panels = figure.subplots(1, 2)
     for panel, names, title in ((panels[0], ["loss"], "training loss"), (panels[1], dice, "validation Dice")):
         for name in names:
             points = [(int(line["step"]), float(line[name])) for line in lines if line.get(name)]
-            panel.plot(*zip(*points, strict=True), label=name, marker="." if len(points) < 30 else "")
+            steps, values = [step for step, _ in points], [value for _, value in points]
+            panel.plot(steps, values, label=name, marker="." if len(points) < 30 else "")
         panel.set_title(title)
         panel.set_xlabel("step")
         panel.grid(alpha=0.3)

@@ -1,58 +1,47 @@
 """The folder of a run: whether a run may start there, its folds, and what it says about itself.
 
-OUT/folds.json and OUT/foldK/{config.yaml, run.json, log/metrics.csv, checkpoints/, scores.csv, learning_curve.png}.
+OUT/folds.json and OUT/foldK/{config.yaml, cases.json, run.json, log/metrics.csv, checkpoints/, learning_curve.png,
+scores.csv}, written in this order. A run that is trained on all cases is in OUT/foldall, and has no scores.csv.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import platform
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from difflib import unified_diff
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Literal
 
-import torch
+from filelock import FileLock
 
-from factorizer import __version__
 from factorizer.config import Preset
 from factorizer.data.cases import Cohort
-from factorizer.data.folds import Folds, draw_folds, read_fold_of, read_folds, read_own_folds
-from factorizer.doctor import cpu_model
+from factorizer.data.folds import Folds, draw_folds, read_fold_of, read_folds, read_own_folds, split_fold, write_folds
 from factorizer.evaluation.scores import read_scores, write_scores
-from factorizer.files import write_atomically
+from factorizer.files import FileError, read_json, read_text, remove_leftovers, write_atomically
 from factorizer.preset_files import PresetError, change_preset, load_preset, to_yaml
+from factorizer.training.checkpoints import remove_unfinished
+from factorizer.training.environment import RunError
+from factorizer.training.records import has_ended, read_starts, steps_before
+from factorizer.words import count
 
-PACKAGES = ("torch", "lightning", "monai", "numpy", "nibabel")
-
-
-class RunError(ValueError):
-    """A run that cannot start or go on as asked."""
-
-
-def steps_before(folder: Path) -> int | None:
-    """The length of the run that is in a folder, None where there is none."""
-    file = folder / "config.yaml"
-    return load_preset(file).training.max_steps if file.exists() else None
+Fold = int | Literal["all"]  # the fold that is held out; all: none is
+OWN_FILES = ("config.yaml", "cases.json", "run.json", "log/metrics.csv", "scores.csv", "learning_curve.png")
 
 
 def is_finished(folder: Path, preset: Preset) -> bool:
     """Whether the run is there at full length. The length is looked at first: an extension moves the scores away
     before it writes the new one."""
     steps = steps_before(folder)
-    return steps is not None and steps >= preset.training.max_steps and (folder / "scores.csv").exists()
+    return steps is not None and steps >= preset.training.max_steps and has_ended(folder)
 
 
 def check_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
     """Where the run's folder is there already, it must be this run's, or a shorter one of this, and be resumed."""
     file, text = folder / "config.yaml", to_yaml(preset)
     if not file.exists():
-        if folder.exists() and any(folder.iterdir()):
+        if folder.exists() and not all(map(is_trace, folder.iterdir())):
             raise RunError(f"{folder} is not empty and no run; give another --out")
         return
     if not is_preset_of(file, preset) and not (resume and is_extension(folder, preset)):
@@ -62,6 +51,19 @@ def check_folder(folder: Path, preset: Preset, *, resume: bool) -> None:
         raise RunError(f"{folder} is a run with another configuration; {advice}. The difference:\n{shown}")
     if not resume:
         raise RunError(f"{folder} is a run already; go on with --resume, or give another --out")
+
+
+def is_trace(path: Path) -> bool:
+    """Whether a file is what a run leaves that is killed before its configuration is written."""
+    return path.name == "cases.json" or path.name.startswith((".cases.json.", ".config.yaml."))
+
+
+def remove_traces(folder: Path) -> None:
+    """Remove what a run that was killed left of files it was writing; only under the lock of its fold."""
+    if not (folder / "config.yaml").exists():
+        (folder / "cases.json").unlink(missing_ok=True)  # perhaps of another configuration
+    remove_leftovers(*(folder / name for name in OWN_FILES))
+    remove_unfinished(folder / "checkpoints")
 
 
 def is_preset_of(file: Path, preset: Preset) -> bool:
@@ -74,7 +76,7 @@ def configuration_of(file: Path) -> str:
     try:
         return to_yaml(load_preset(file))
     except PresetError:
-        return file.read_text()
+        return read_text(file)
 
 
 def check_siblings(folder: Path, preset: Preset) -> None:
@@ -86,19 +88,38 @@ def check_siblings(folder: Path, preset: Preset) -> None:
 
 
 def check_cases(folder: Path, entries: Mapping[str, Path]) -> None:
-    """The cases of a run, by content, are those that it and its other folds began with; a fold writes them down."""
-    now = {name: entry.name for name, entry in sorted(entries.items())}
+    """The cases of a run, by content, are those that it and its other folds began with."""
+    now = case_keys(entries)
     for file in sorted(folder.parent.glob("fold*/cases.json")):
-        before = json.loads(file.read_text())
+        if not (file.parent / "config.yaml").exists():  # killed before it began
+            continue
+        before = read_cases(file)
         changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
         if changed:
             some = f"{', '.join(changed[:3])}{', ...' * (len(changed) > 3)}"
+            differ = f"{count(len(changed), 'case')} {'differs' if len(changed) == 1 else 'differ'}"
             raise RunError(
                 f"{file.parent} was begun with other data, or with another version of the preprocessing: "
-                f"{len(changed)} cases differ ({some}); give the same --data, or another --out"
+                f"{differ} ({some}); give the same --data, or another --out"
             )
+
+
+def write_cases(folder: Path, entries: Mapping[str, Path]) -> None:
+    """Write down the cases that a fold begins with."""
     if not (folder / "cases.json").exists():
-        write_atomically(folder / "cases.json", json.dumps(now, indent=0) + "\n")
+        write_atomically(folder / "cases.json", json.dumps(case_keys(entries), indent=0) + "\n")
+
+
+def case_keys(entries: Mapping[str, Path]) -> dict[str, str]:
+    return {name: entry.name for name, entry in sorted(entries.items())}
+
+
+def read_cases(file: Path) -> dict[str, str]:
+    """The cases that a fold began with, and the names of their entries in the cache."""
+    cases = read_json(file)
+    if not isinstance(cases, dict) or not all(isinstance(entry, str) for entry in cases.values()):
+        raise FileError(file, "it is not a table of cases", "restore it, or give another --out")
+    return cases
 
 
 def is_extension(folder: Path, preset: Preset) -> bool:
@@ -115,7 +136,8 @@ def claim_folder(folder: Path, preset: Preset) -> str:
     steps = steps_before(folder)
     extended = is_extension(folder, preset)
     found = [folder / "scores.csv", folder / "speeds.json"]
-    found += [folder.parent / "scores.csv", folder.parent / "postprocessing.json"]  # of all folds
+    if folder.name != "foldall":
+        found += [folder.parent / "scores.csv", folder.parent / "postprocessing.json"]  # of all folds
     for file in found:
         if extended and file.exists():
             os.replace(file, file.with_stem(f"{file.stem}-{steps}"))
@@ -141,61 +163,40 @@ def settle_folds(file: Path, cohort: Cohort, preset: Preset, split: Path | None)
             )
         if split is not None and read_own_folds(split, cohort.cases) != folds:
             raise RunError(f"{file} has other folds than {split}; give another --out, or leave out --split")
-        return folds, json.loads(file.read_text())["origin"]
+        return folds, f"{file}"  # not written again
     if split is not None:
         return read_folds(split, cohort.labelled), f"split {split.name}"
     seed = preset.training.seed
     return draw_folds(cohort.labelled, num_folds=preset.training.folds, seed=seed), f"seed {seed}"
 
 
-def describe_start(folder: Path, preset: Preset, data: Path, options: dict[str, Any]) -> None:
-    """Append this start to run.json: versions, machine, command and the state of the code."""
-    starts = read_starts(folder)
-    starts.append(
-        {
-            "started": now(),
-            "command": sys.argv,
-            "data": str(data),
-            "seed": preset.training.seed,
-            **options,
-            "machine": f"{platform.system()} {platform.machine()}, {cpu_model()}, {torch.get_num_threads()} threads",
-            "versions": {
-                "factorizer": __version__,
-                "python": platform.python_version(),
-                **{package: version(package) for package in PACKAGES},
-            },
-            "git": git_state(),
-        }
-    )
-    write_atomically(folder / "run.json", json.dumps(starts, indent=2) + "\n")
+def write_new_folds(out: Path, folds: Folds, origin: str) -> None:
+    """Write folds.json where it does not exist yet; another fold may be about to do the same."""
+    file = out / "folds.json"
+    with FileLock(out / ".locks" / "run"):
+        remove_leftovers(file)
+        if not file.exists():
+            write_folds(file, folds, origin=origin)
 
 
-def describe_end(folder: Path, **facts: Any) -> None:
-    """Add to the last start in run.json how it ended: steps and seconds."""
-    starts = read_starts(folder)
-    starts[-1] |= {"ended": now(), **facts}
-    write_atomically(folder / "run.json", json.dumps(starts, indent=2) + "\n")
+def split_cases(folds: Folds, fold: Fold) -> tuple[list[str], list[str]]:
+    """The cases to train on and the cases held out."""
+    if fold == "all":
+        return sorted(name for names in folds.values() for name in names), []
+    return split_fold(folds, fold)
 
 
-def read_starts(folder: Path) -> list[dict[str, Any]]:
-    file = folder / "run.json"
-    return json.loads(file.read_text()) if file.exists() else []
-
-
-def now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def git_state() -> str | None:
-    """The commit of the code, if it is a checkout, and whether it was changed."""
-    root = Path(__file__).parents[3]
-    if not (root / "src" / "factorizer").is_dir():  # installed: the repository around it, if any, is another
-        return None
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return None
+def check_folds(out: Path, folds: Folds) -> None:
+    """The folds are those that each fold of the run was begun with, as far as it wrote that down."""
+    for number, names in folds.items():
+        starts = read_starts(out / f"fold{number}")
+        before = starts[0].get("held_out") if starts else None
+        if isinstance(before, list) and before != names:
+            changed = sorted(set(map(str, before)) ^ set(names))
+            raise RunError(
+                f"{out / 'folds.json'} is not what {out / f'fold{number}'} was begun with: other cases are held out "
+                f"({', '.join(changed[:3])}{', ...' * (len(changed) > 3)}); restore the file, or give another --out"
+            )
 
 
 def unfinished_folds(out: Path, folds: Sequence[int], preset: Preset) -> list[int]:
@@ -208,5 +209,8 @@ def pool_scores(out: Path, folds: Sequence[int], preset: Preset) -> Path:
     if missing:
         raise RunError(f"the folds {', '.join(map(str, missing))} of {out} are not finished; train them first")
     rows = [row for fold in folds for row in read_scores(out / f"fold{fold}" / "scores.csv")]
-    write_scores(out / "scores.csv", sorted(rows, key=lambda row: (row.case, row.region, row.metric)))
-    return out / "scores.csv"
+    file = out / "scores.csv"
+    with FileLock(out / ".locks" / "run"):
+        remove_leftovers(file)
+        write_scores(file, sorted(rows, key=lambda row: (row.case, row.region, row.metric)))
+    return file

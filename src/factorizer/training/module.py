@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any, TypeVar
@@ -25,13 +25,17 @@ from factorizer.data.cache import CaseStore
 from factorizer.data.patches import PatchDataset
 from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import dice
+from factorizer.evaluation.scores import Score
 from factorizer.inference.sliding import Sliding
+from factorizer.training.checkpoints import REMEDY
+from factorizer.training.environment import RunError
 from factorizer.training.loss import supervised_loss
 from factorizer.training.optimizer import make_optimizer
 from factorizer.training.schedule import rate_factor
 from factorizer.training.trainer import share_batch
 
 Result = TypeVar("Result")
+ScoreLast = Callable[[str, Sequence[Tensor]], list[Score]]  # a case and its logits in slabs -> its scores
 
 
 class Segmentation(LightningModule):
@@ -60,6 +64,8 @@ class Segmentation(LightningModule):
         self.supervision_weights, self.dice_epsilon = tuple(supervision_weights), dice_epsilon
         self.sliding, self.threshold = sliding, threshold
         self.validated: dict[str, dict[str, float]] = {}
+        self.score_last: ScoreLast | None = None
+        self.scored: dict[str, list[Score]] = {}  # by the last validation, if that is at the last step
 
     def configure_optimizers(self) -> Any:
         optimizer = make_optimizer(
@@ -74,6 +80,8 @@ class Segmentation(LightningModule):
 
     def on_train_start(self) -> None:
         """The rate of this step, also where a run was made longer since its checkpoint was written."""
+        if not is_state_of(self.trainer.optimizers[0]):
+            raise RunError(f"{self.trainer.ckpt_path} has an optimizer of another network; {REMEDY}")
         (schedule,) = self.trainer.lr_scheduler_configs
         for group, base, factor in zip(
             self.trainer.optimizers[0].param_groups,
@@ -104,20 +112,26 @@ class Segmentation(LightningModule):
                 f"the loss is {loss.item()} at step {self.global_step}, on the cases {', '.join(batch['case'])}; "
                 "lower training.learning_rate, set training.gradient_clip, or look at these cases"
             )
-        self.log("loss", loss.detach(), prog_bar=True, sync_dist=True)
+        self.log("loss", loss.detach(), prog_bar=True, sync_dist=True, logger=False)  # `LogSteps` does
         return loss
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         norms = [p.grad.norm() for p in self.network.parameters() if p.grad is not None]
-        self.log("gradient_norm", torch.stack(norms).norm())
-        self.log("learning_rate", optimizer.param_groups[0]["lr"], prog_bar=True)
+        self.log("gradient_norm", torch.stack(norms).norm(), logger=False)
+        self.log("learning_rate", optimizer.param_groups[0]["lr"], prog_bar=True, logger=False)
 
     def validation_step(self, batch: Mapping[str, Any], batch_idx: int) -> None:
+        """Dice on the preprocessed grid. At the last step the same logits make the scores of the run, so that the
+        network is not applied to the case again."""
         sliding = replace(self.sliding, device=self.device)
-        probabilities = sliding.probabilities(self.network, batch["image"])
+        logits = list(sliding.slabs(self.network, batch["image"]))
+        probabilities = torch.cat([slab.sigmoid() for slab in logits], dim=1)
         masks, truth = (probabilities >= self.threshold).cpu().numpy(), batch["masks"].cpu().numpy()
         scores = {region: dice(m, r) for region, m, r in zip(self.regions, masks, truth, strict=True)}
         self.validated[batch["case"]] = scores
+        if self.score_last is not None and self.global_step == self.max_steps:
+            del probabilities, masks, truth
+            self.scored[batch["case"]] = self.score_last(batch["case"], logits)
 
     def on_validation_epoch_end(self) -> None:
         validated = gather(self.trainer, self.validated).values()
@@ -125,6 +139,15 @@ class Segmentation(LightningModule):
             self.log(f"val_dice_{region}", fmean(scores[region] for scores in validated))
         self.log("val_dice", fmean(fmean(scores.values()) for scores in validated), prog_bar=True)
         self.validated.clear()
+
+
+def is_state_of(optimizer: Any) -> bool:
+    """Whether what an optimizer knows of each parameter has its shape; PyTorch would notice only in the first step."""
+    for parameter, values in optimizer.state.items():
+        for value in values.values():
+            if isinstance(value, Tensor) and value.ndim and value.shape != parameter.shape:
+                return False
+    return True
 
 
 def gather(trainer: Trainer, results: dict[str, Result]) -> dict[str, Result]:
@@ -169,7 +192,10 @@ class WholeCases(Dataset[dict[str, Any]]):
 
 
 class PatchStream(LightningDataModule):
-    """The training patches from the step that the run is at, and this process's share of the held-out cases."""
+    """The training patches from the step that the run is at, and this process's share of the held-out cases.
+
+    They are opened when the checkpoint that a run is resumed from is loaded.
+    """
 
     patches: PatchDataset
     held_out: WholeCases
@@ -179,6 +205,7 @@ class PatchStream(LightningDataModule):
     ) -> None:
         super().__init__()
         self.preset, self.store, self.names, self.workers = preset, store, (training, held_out), workers
+        self.opened = False
 
     def setup(self, stage: str) -> None:
         """Take the cases that the first process could prepare."""
@@ -203,6 +230,7 @@ class PatchStream(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         assert self.trainer is not None
+        self.opened = True
         batches = StepBatches(
             start=self.trainer.global_step,
             stop=self.preset.training.max_steps,

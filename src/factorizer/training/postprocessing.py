@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ from factorizer.inference.postprocess import (
 )
 from factorizer.inference.score import predict_and_read
 from factorizer.preset_files import load_preset
-from factorizer.training.folder import RunError
+from factorizer.training.folder import RunError, check_folds, read_cases
 
 Array = NDArray[Any]
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
@@ -73,6 +72,7 @@ def choose_postprocessing(run: Path, data: Path, *, device: str, track: Track) -
     preset = load_preset(next(iter(models.values())) / "config.yaml")
     cohort = read_cohort(data, mask_suffix=preset.data.mask_suffix)
     folds = read_own_folds(run / "folds.json", cohort.cases)
+    check_folds(run, folds)
     missing = [str(fold) for fold in folds if fold not in models]
     if missing:
         raise RunError(f"{run} has no fold {', '.join(missing)}; finish the cross-validation first")
@@ -83,7 +83,7 @@ def choose_postprocessing(run: Path, data: Path, *, device: str, track: Track) -
     for fold, names in folds.items():
         predictor = load(models[fold], device=device)
         settings = settings_for(cohort, predictor.preset.data)
-        known = json.loads((models[fold] / "cases.json").read_text())
+        known = read_cases(models[fold] / "cases.json")
         for name in track([name for name in names if name in known], f"predicting fold {fold}"):
             labels, reference, spacing = predict_and_read(predictor, cohort.case(name), settings)
             cases.append(Held(Packed(labels), Packed(reference), spacing))

@@ -1,0 +1,22 @@
+"""A run that is killed at any change of its folder: before the first, between each and the next, after the last."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from factorizer.data.synthetic import write_synthetic
+
+
+def test_a_run_killed_at_any_change_of_its_folder_is_resumed_bit_for_bit(tmp_path: Path) -> None:
+    write_synthetic("isles22", tmp_path / "data", cases=3, size=24, seed=0)
+    (tmp_path / "work").mkdir()
+    program = Path(__file__).with_name("kills.py")
+    command = [sys.executable, str(program), str(tmp_path / "data"), str(tmp_path / "work")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    assert result["killed"] > 30
+    assert result["wrong"] == {}
