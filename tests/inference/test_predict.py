@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import nibabel
@@ -261,6 +263,15 @@ def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) ->
     assert labels.read_bytes() == b"corrected by hand"
     labels.unlink()
     assert "BRATS_001_probabilities.nii.gz is there already" in " ".join(predict(*options).stderr.split())
+
+
+def test_predicting_imports_nothing_that_only_training_and_figures_need() -> None:
+    code = (
+        "import sys; from factorizer.inference import load, predict; load.load('zoo:hippocampus', device='cpu');"
+        "print(sorted({'monai', 'lightning', 'matplotlib', 'scipy.stats', 'scipy.spatial'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_memory_announced_is_sensible(tmp_path: Path) -> None:

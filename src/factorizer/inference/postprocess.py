@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy.ndimage import label as find_components
 
 from factorizer.data.regions import labels_to_regions, regions_to_labels
-from factorizer.evaluation.metrics import dice
 from factorizer.files import write_atomically
 
 Array = NDArray[Any]
@@ -81,6 +80,8 @@ CANDIDATES = [
 
 def try_candidates(prediction: Array, reference: Array, spacing_mm: Sequence[float]) -> list[float]:
     """The Dice of a region's mask after each candidate; the first is that of the mask as it is."""
+    from factorizer.evaluation.metrics import dice  # with parts of SciPy that prediction does without
+
     return [dice(clean_mask(prediction, rule, spacing_mm), reference) for rule in CANDIDATES]
 
 

@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 
 from factorizer.config import Preset
-from factorizer.evaluation.scores import read_scores
-from factorizer.evaluation.statistics import bootstrap_mean
 from factorizer.files import write_atomically
 from factorizer.models.registry import suggestion
 from factorizer.preset_files import ZOO_FOLDER, load_preset
@@ -69,6 +67,9 @@ def describe_model(name: str) -> ZooModel:
 
 def region_dice(scores: Path) -> tuple[RegionDice, ...]:
     """Mean Dice of every region with its interval."""
+    from factorizer.evaluation.scores import read_scores  # with SciPy's statistics, which prediction does without
+    from factorizer.evaluation.statistics import bootstrap_mean
+
     values: dict[str, list[float]] = {}
     for row in read_scores(scores):
         if row.metric == "dice":
