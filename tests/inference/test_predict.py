@@ -115,7 +115,11 @@ def test_what_is_there_is_not_overwritten(data: Path, run: Path, tmp_path: Path)
     assert again.exit_code == 2
     assert "is there already; skip it with --continue" in again.stderr
     (tmp_path / "BRATS_002.nii.gz").unlink()
-    result = predict("-i", data, "-o", tmp_path, "--run", run / "fold1", "--continue")
+    other = predict("-i", data, "-o", tmp_path, "--run", run / "fold1", "--continue")
+    assert other.exit_code == 2
+    assert "BRATS_001.nii.gz and 4 more was made with other weights; give another --output" in other.stderr
+    assert not (tmp_path / "BRATS_002.nii.gz").exists()
+    result = predict("-i", data, "-o", tmp_path, "--run", run / "fold0", "--continue")
     assert "1 written, 5 skipped, 0 failed" in result.stdout
     assert file.read_bytes() == before
 
@@ -130,7 +134,9 @@ def test_a_failing_case_does_not_stop_the_others(data: Path, run: Path, tmp_path
     assert "4 written, 0 skipped, 2 failed" in result.stdout
     assert "BRATS_002.nii.gz" in result.stderr
     assert "it holds 3 channels" in result.stderr
-    assert sorted(file.name[:9] for file in (tmp_path / "out").iterdir()) == [f"BRATS_00{i}" for i in (1, 4, 5, 6)]
+    assert sorted(file.name[:9] for file in (tmp_path / "out").glob("*.nii.gz")) == [
+        f"BRATS_00{i}" for i in (1, 4, 5, 6)
+    ]
 
 
 def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Path) -> None:
@@ -257,10 +263,20 @@ def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) ->
     assert "1 written" in again.stdout
     probabilities, labels = tmp_path / "BRATS_001_probabilities.nii.gz", tmp_path / "BRATS_001.nii.gz"
     probabilities.unlink()
-    labels.write_bytes(b"corrected by hand")
+    before = labels.stat().st_mtime_ns
     options = ["-i", image, "-o", tmp_path, "--run", run / "fold0", "--save-probabilities"]
-    assert predict(*options, "--continue").exit_code == 0
+    assert "1 written" in predict(*options, "--continue").stdout
+    assert labels.stat().st_mtime_ns == before
+    assert "1 skipped" in predict(*options, "--continue").stdout
+    probabilities.unlink()
+    labels.write_bytes(b"corrected by hand")
+    corrected = predict(*options, "--continue")
+    assert corrected.exit_code == 1
+    assert "BRATS_001.nii.gz: it was changed after it was predicted; keep it elsewhere" in corrected.stderr
     assert labels.read_bytes() == b"corrected by hand"
+    assert not probabilities.exists()
+    labels.unlink()
+    assert "1 written" in predict(*options, "--continue").stdout
     labels.unlink()
     assert "BRATS_001_probabilities.nii.gz is there already" in " ".join(predict(*options).stderr.split())
 

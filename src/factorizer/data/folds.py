@@ -112,7 +112,7 @@ def read_folds_json(file: Path) -> Iterator[tuple[str, int]]:
         else:
             folds = content["folds"]
         yield from [(str(name), int(fold)) for fold, names in folds.items() for name in names]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         remedy = "give a CSV with the columns case and fold, a folds.json, or nnU-Net's splits_final.json"
         raise DataError(Problem("", str(file), f"it holds no folds ({error!r})", remedy)) from None
 
