@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +20,7 @@ from writing import write_nifti
 
 import factorizer
 from factorizer.cli import app
+from factorizer.data.cases import Case
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
 from factorizer.data.synthetic import write_synthetic
@@ -122,6 +125,31 @@ def test_what_is_there_is_not_overwritten(data: Path, run: Path, tmp_path: Path)
     result = predict("-i", data, "-o", tmp_path, "--run", run / "fold0", "--continue")
     assert "1 written, 5 skipped, 0 failed" in result.stdout
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_it_says_how_to_continue(
+    data: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    started: list[str] = []
+
+    def stop_at_the_third(self: Predictor, case: Case, channels: object) -> object:
+        started.append(case.name)
+        if len(started) == 3:
+            os.kill(os.getpid(), number)
+        return prepare(self, case, channels)
+
+    prepare = Predictor.prepare
+    handler = signal.getsignal(signal.SIGTERM)
+    options = ["-i", data, "-o", tmp_path, "--run", run / "fold0"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictor, "prepare", stop_at_the_third)
+        result = predict(*options)
+    assert result.exit_code == code
+    assert "Run the same command with --continue to predict the others" in result.stderr
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert len(list(tmp_path.glob("*.nii.gz"))) == 2
+    assert "4 written, 2 skipped, 0 failed" in predict(*options, "--continue").stdout
 
 
 def test_a_failing_case_does_not_stop_the_others(data: Path, run: Path, tmp_path: Path) -> None:
