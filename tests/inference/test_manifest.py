@@ -166,6 +166,7 @@ def test_a_damaged_record(case: Case, out: Path, text: str) -> None:
     record_file(out, case).write_text(text)
     (problem,) = again(case, out).problems
     assert problem.file.endswith(".factorizer/x.json")
+    assert problem.remedy == "remove it with its prediction, to predict it again"
     (out / "x.nii.gz").unlink()
     assert again(case, out).file == out / "x.nii.gz"  # there is nothing to doubt
     assert again(case, out).skipped

@@ -120,7 +120,7 @@ def test_what_is_there_is_not_overwritten(data: Path, run: Path, tmp_path: Path)
     (tmp_path / "BRATS_002.nii.gz").unlink()
     other = predict("-i", data, "-o", tmp_path, "--run", run / "fold1", "--continue")
     assert other.exit_code == 2
-    assert "BRATS_001.nii.gz and 4 more was made with other weights; give another --output" in other.stderr
+    assert "BRATS_001.nii.gz was made with other weights (as were 4 more); give another --output" in other.stderr
     assert not (tmp_path / "BRATS_002.nii.gz").exists()
     result = predict("-i", data, "-o", tmp_path, "--run", run / "fold0", "--continue")
     assert "1 written, 5 skipped, 0 failed" in result.stdout

@@ -32,6 +32,7 @@ RECORDS, PART = ".factorizer", "part-"
 SECTIONS = ("model", "data", "inference")  # of a preset, that a prediction depends on
 WITHOUT_EFFECT = {"augmentation", "foreground_fraction", "mask_suffix"}  # of the data section, on a prediction
 SECONDS_A_DAY = 86_400
+DISCARD = "remove it with its prediction, to predict it again"
 REMOVE = "remove it to predict it again, or give another --output"
 
 Facts = Mapping[str, Any]  # plain values, as JSON has them
@@ -73,10 +74,9 @@ def digest_weights(network: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def describe_layers(network: nn.Module) -> list[list[Any]]:
+def describe_layers(network: nn.Module) -> list[str]:
     """How NMF layers are set, which a speed changes."""
-    layers = [module for module in network.modules() if isinstance(module, NMF)]
-    return [[layer.rank, layer.num_iters, layer.solver, layer.bypass] for layer in layers]
+    return [module.extra_repr() for module in network.modules() if isinstance(module, NMF)]
 
 
 def describe_inputs(case: Case) -> Facts:
@@ -141,9 +141,12 @@ def read_record(out: Path, case: Case) -> Record | None:
     file = record_file(out, case)
     if not file.exists():
         return None
-    content = read_json(file)
+    try:
+        content = read_json(file)
+    except FileError as error:
+        raise FileError(file, error.reason, DISCARD) from None
     if not is_record(content):
-        raise FileError(file, "it is no record of a prediction", "remove it with its prediction, and predict it again")
+        raise FileError(file, "it is no record of a prediction", DISCARD)
     return Record(content["made_with"], content["inputs"], content["files"], str(content.get("version")))
 
 

@@ -128,9 +128,9 @@ def check_same_model(cases: Sequence[Case], out: Path, wanted: Mapping[str, Sequ
                 found[existing[0]] = words
     if found:
         file, words = next(iter(found.items()))
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        more = f" (as were {len(found) - 1} more)" if len(found) > 1 else ""
         raise ValueError(
-            f"{file}{more} was made {' and '.join(words[:3])}; give another --output, or remove what is there"
+            f"{file} was made {' and '.join(words[:3])}{more}; give another --output, or remove what is there"
         )
 
 
