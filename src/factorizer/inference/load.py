@@ -116,7 +116,7 @@ def trained_on(folders: Sequence[Path], looked_at: Collection[Path] = ()) -> set
             held_out = {case for case, fold in read_fold_of(folds).items() if folder.name == f"fold{fold}"}
             seen |= set(read_names(known, dict)) - held_out
         init = first_weights_of(folder)
-        if init is not None and folder not in looked_at:  # runs that name each other would never end
+        if init and folder not in looked_at:  # runs that name each other would never end
             with suppress(ModelError):  # it may be gone
                 seen |= trained_on(find_models(init), [*looked_at, folder])
     return seen
