@@ -19,6 +19,8 @@ from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import read_scores, score_label_maps
 from factorizer.inference import zoo
 from factorizer.inference.load import load, read_weights
+from factorizer.inference.postprocess import read_rules
+from factorizer.inference.weights import verify_checksum
 from factorizer.preset_files import PresetError, load_preset
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -55,6 +57,29 @@ def test_weights_beyond_half_precision_are_refused(fold: Path, tmp_path: Path) -
         zoo.write_model(fold, weights, tmp_path / "zoo")
 
 
+def test_messages_name_a_model_of_the_zoo_and_not_where_it_is_installed(small: Path) -> None:
+    def refused(*options: str, source: str = "zoo:small") -> str:
+        with pytest.raises(ValueError, match="zoo:small") as caught:
+            load(source, device="cpu", **dict(zip(options[::2], options[1::2], strict=True)))
+        assert str(small.parent) not in str(caught.value)
+        return str(caught.value)
+
+    assert "zoo:small has the speeds best, not fast" in refused("speed", "fast")
+    (small / "speeds.json").write_text("[]")
+    refused("speed", "fast")
+    content = (small / "weights.safetensors").read_bytes()
+    (small / "weights.safetensors").write_bytes(content[:-1] + b"?")
+    assert "install the package again" in refused()
+    (small / "weights.safetensors").write_bytes(content)
+    config = (small / "config.yaml").read_text()
+    (small / "config.yaml").write_text(config.replace("widths: [8, 16]", "widths: [8, 24]"))
+    assert "the weights of zoo:small are not those of its config.yaml" in refused()
+    (small / "config.yaml").write_text(config.replace("rank: 1", "rank: 0"))
+    refused()
+    with pytest.raises(ValueError, match=r"zoo:small has no postprocessing.json"):
+        read_rules(small, ["lesion"])
+
+
 def test_a_model_names_its_preset(small: Path) -> None:
     assert load_preset("zoo:small") == load_preset(small / "config.yaml")
     with pytest.raises(PresetError, match=r"there is no model zoo:smal; `factorizer zoo` lists them"):
@@ -85,6 +110,7 @@ def test_what_ships_is_complete_and_small() -> None:
     assert set(zoo.zoo_names()) == set(SHIPPED)
     for name in SHIPPED:
         model = zoo.describe_model(name)
+        verify_checksum(zoo.zoo_folder(name))
         assert "not for clinical use" in model.card.lower()
         assert "CC BY" in model.card
         assert "CC BY" in (zoo.zoo_folder(name) / "LICENSE.txt").read_text()

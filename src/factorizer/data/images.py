@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from factorizer.data.capacity import memory_errors, refuse_too_large
 from factorizer.data.cases import Case, DataError, Problem, Source, list_some
-from factorizer.data.layouts import IMAGES_2D
+from factorizer.data.naming import is_picture
 from factorizer.data.nifti import read_header, read_voxels
 from factorizer.data.pictures import picture_shape, read_mask, read_picture
 
@@ -221,10 +221,6 @@ def check_dimensions(case: Case, dims: int) -> None:
     if is_picture(file) != (dims == 2):
         message = f"it is {5 - dims}D, and the model is for {dims}D images"
         raise DataError(Problem(case.name, str(file), message, "choose another model, or other data"))
-
-
-def is_picture(file: Path) -> bool:
-    return file.suffix.lower() in IMAGES_2D
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from factorizer.data.cases import HIGHEST_LABEL, Case, Cohort, DataError, Problem, list_some, select_label_values
-from factorizer.data.images import LABEL_ROUNDING, read_file
+from factorizer.data.images import LABEL_ROUNDING, open_image
 from factorizer.data.naming import is_picture
 from factorizer.doctor import available_cores
 
@@ -50,7 +50,7 @@ def values_of(case: Case) -> set[int]:
     if case.label is None:
         return set()
     try:
-        array, _ = read_file(case.name, case.label, as_label=True)
+        array = open_image(case.name, case.label, as_label=True).read()
     except DataError:
         return set()
     values = np.unique(array)

@@ -55,6 +55,7 @@ class Predictor:
         )
         self.networks = [network.to(self.device).eval() for network in networks]
         self.network = average(self.networks)
+        self.mirrored = mirrored
         if mirrored:
             axes = preset.data.mirrored_axes
             if not axes:
