@@ -25,6 +25,8 @@ from factorizer.commands.console import (
 if TYPE_CHECKING:
     from factorizer.evaluation.scores import HD95Empty
 
+MOST_PENALTY_MM = 1_000_000
+
 
 def evaluate(
     predictions: Annotated[Path, typer.Option("-p", "--predictions", help="A folder of predicted label maps.")],
@@ -113,6 +115,7 @@ def parse_penalty(text: str) -> HD95Empty:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"--hd95-empty got {text!r}; give nan, diagonal, or a number of millimetres")
+    if not 0 <= value <= MOST_PENALTY_MM:
+        allowed = f"a number of millimetres from 0 to {MOST_PENALTY_MM:,}"
+        raise ValueError(f"--hd95-empty got {text!r}; give nan, diagonal, or {allowed}")
     return value

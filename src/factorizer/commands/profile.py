@@ -39,6 +39,7 @@ def profile(
 
     FLOPs are in the paper's convention: twice the multiply-adds, with 5 operations per normalized element.
     """
+    from factorizer.evaluation.scores import mean_dice
     from factorizer.files import write_atomically
     from factorizer.preset_files import load_preset
     from factorizer.profiling import table
@@ -51,7 +52,7 @@ def profile(
         if rounds is not None and not measure:
             raise ValueError("--rounds is for --measure; give both or neither")
         refuse_existing(*(file for file in (json, figure) if file and str(file) != "-"))
-        dice = {name: table.mean_dice(path) for name, path in parse_scores(scores or [], names).items()}
+        dice = {name: mean_dice(path) for name, path in parse_scores(scores or [], names).items()}
         file_format = check_figure_format(figure) if figure else ""
         task = progress.add_task("counting", total=len(names))
         rows = table.count_rows(settings, preset, names, lambda: progress.advance(task))
