@@ -9,9 +9,11 @@ import typer
 
 from factorizer.commands.console import (
     Json,
+    add_cells,
+    make_table,
     print_json,
-    print_line,
     print_table,
+    print_text,
     progress_bar,
     say,
     say_written,
@@ -127,9 +129,7 @@ def training(
 
 
 def print_points(points: list[Point]) -> None:
-    from rich.table import Table
-
-    table = Table("study", "value", "Dice", "HD95, mm", "ms", "time", "GFLOPs", "note")
+    table = make_table(("study", "value", "Dice", "HD95, mm", "ms", "time", "GFLOPs", "note"))
     for p in points:
         cells = [
             f"{p.dice:.4f}",
@@ -138,7 +138,7 @@ def print_points(points: list[Point]) -> None:
             f"{p.time_ratio:.2f} x",
             f"{p.gflops:.2f}",
         ]
-        table.add_row(p.study, str(p.value), *cells, p.note)
+        add_cells(table, [p.study, p.value, *cells, p.note])
     print_table(table)
 
 
@@ -205,16 +205,14 @@ def tune(
         print_json({"best": {"dice": trained}, "speeds": rows})
         return
     if not speeds:
-        print_line(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
+        print_text(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
         return
-    from rich.table import Table
-
-    table = Table("speed", "time", "Dice", "difference [95 %]", "p", "layers")
-    table.add_row("best", "1.00 x", f"{trained:.4f}", "", "", "as trained")
+    table = make_table(("speed", "time", "Dice", "difference [95 %]", "p", "layers"))
+    add_cells(table, ["best", "1.00 x", f"{trained:.4f}", "", "", "as trained"])
     for name, trial in speeds.items():
         d = trial.difference
         cells = [f"{trial.time_ratio:.2f} x", f"{trial.dice:.4f}", f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"]
-        table.add_row(name, *cells, f"{d.p:.2g}", trial.name)
+        add_cells(table, [name, *cells, f"{d.p:.2g}", trial.name])
     print_table(table)
     say("Dice is optimistic by the choice on these cases; `best` is never changed.")
 

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from factorizer.commands.console import (
     Json,
     print_json,
-    print_line,
     print_problems,
     print_table,
+    print_text,
     refuse_existing,
     say,
     say_written,
@@ -103,7 +102,7 @@ def evaluate(
         )
     else:
         print_table(scores_table(result.scores))
-        print_line(escape(describe_conventions(rule)))
+        print_text(describe_conventions(rule))
     if result.problems:
         raise typer.Exit(1)
 

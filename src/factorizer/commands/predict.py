@@ -10,6 +10,7 @@ import typer
 
 from factorizer.commands.console import (
     Json,
+    add_cells,
     print_json,
     print_problem,
     print_problems,
@@ -153,7 +154,8 @@ def postprocess(
         return
     table = Table("region", "what is kept", "Dice before", "Dice after", "cases")
     for choice in choices:
-        table.add_row(choice.region, str(choice.rule), f"{choice.before:.4f}", f"{choice.after:.4f}", str(choice.cases))
+        cells = [choice.region, choice.rule, f"{choice.before:.4f}", f"{choice.after:.4f}", choice.cases]
+        add_cells(table, cells)
     print_table(table)
     say("The scores after are optimistic: the rules were chosen on these cases. `predict --postprocess` applies them.")
 

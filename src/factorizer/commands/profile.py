@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factorizer.commands.console import print_table, progress_bar, refuse_existing, say_written, user_errors
+from factorizer.commands.console import (
+    plain,
+    print_table,
+    print_text,
+    progress_bar,
+    refuse_existing,
+    say_written,
+    user_errors,
+)
 from factorizer.models.registry import SYSTEMS, check_name
 
 if TYPE_CHECKING:
@@ -75,8 +83,9 @@ def profile(
         text = save()
         if figure:
             from factorizer.profiling.figure import draw_profile
+            from factorizer.reports.escapes import escape_label
 
-            title = f"{preset}: {settings.in_channels} x {' x '.join(map(str, settings.data.patch_size))}"
+            title = f"{escape_label(preset)}: {settings.in_channels} x {' x '.join(map(str, settings.data.patch_size))}"
             write_atomically(figure, draw_profile(rows, title, file_format))
     if str(json) == "-":
         typer.echo(text)
@@ -84,7 +93,7 @@ def profile(
         print_table(profile_table(rows))
         for row in rows:
             if row.note:
-                typer.echo(f"{row.model}: {row.note}")
+                print_text(f"{row.model}: {row.note}")
     for file in (json, figure):
         if file and str(file) != "-":
             say_written(file)
@@ -117,11 +126,11 @@ def profile_table(rows: Sequence[Row]) -> Table:
 
     columns: dict[str, list[Any]] = {
         "system": [row.model for row in rows],
-        "params, M": [None if row.params is None else f"{row.params / 1e6:.3f}" for row in rows],
+        "params, M": [None if row.params is None else small_or(row.params / 1e6, 3) for row in rows],
         "paper": [row.paper_params_m for row in rows],
-        "GFLOPs": [None if row.gflops is None else f"{row.gflops:.2f}" for row in rows],
+        "GFLOPs": [None if row.gflops is None else small_or(row.gflops, 2) for row in rows],
         "paper ": [row.paper_gflops for row in rows],
-        "GMACs": [None if row.gmacs is None else f"{row.gmacs:.2f}" for row in rows],
+        "GMACs": [None if row.gmacs is None else small_or(row.gmacs, 2) for row in rows],
     }
     for title, field, form in (
         ("forward, s", "forward_s", "{:.2f}"),
@@ -137,5 +146,10 @@ def profile_table(rows: Sequence[Row]) -> Table:
     for title in used:
         table.add_column(title, justify="left" if title == "system" else "right", no_wrap=True)
     for cells in zip(*used.values(), strict=True):
-        table.add_row(*("-" if cell is None else str(cell) for cell in cells))
+        table.add_row(*(plain("-" if cell is None else cell) for cell in cells))
     return table
+
+
+def small_or(value: float, decimals: int) -> str:
+    """With so many decimals, or three digits that count where those would hide it."""
+    return f"{value:.{decimals}f}" if value >= 0.1 or value == 0 else f"{value:.3g}"
