@@ -32,7 +32,7 @@ DataFolder = Annotated[Path, typer.Option("--data", help="The data set it was tr
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 FEWEST_CASES = 3  # to tune on
 
-Cases = Annotated[int | None, typer.Option("--cases", min=1, help="Only so many of the held-out cases.")]
+Cases = Annotated[int | None, typer.Option("--cases", min=1, max=100_000, help="Only so many of the held-out cases.")]
 
 
 @app.callback()
@@ -46,7 +46,7 @@ def inference(
     data: DataFolder,
     output: Annotated[Path, typer.Option("-o", "--output", help="A folder; one that was begun is gone on with.")],
     baseline: Annotated[Path | None, typer.Option("--baseline", help="Another run, drawn as a dashed line.")] = None,
-    iterations: Annotated[int, typer.Option("--iterations", min=1, help="The largest T.")] = 20,
+    iterations: Annotated[int, typer.Option("--iterations", min=1, max=1000, help="The largest T.")] = 20,
     cases: Cases = None,
     device: Device = "auto",
     json: Json = False,
@@ -94,7 +94,7 @@ def training(
         str,
         typer.Option("--table", help="subblocks (Table 3), position (Table 4), both, or solvers (beyond the paper)."),
     ] = "both",
-    fold: Annotated[int, typer.Option(help="The fold that is held out.")] = 0,
+    fold: Annotated[int, typer.Option(min=0, max=9_999, help="The fold that is held out.")] = 0,
     changes: Changes = None,
     device: Device = "auto",
     workers: Workers = 2,

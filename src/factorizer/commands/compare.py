@@ -158,7 +158,7 @@ def qualitative(
     cases: Annotated[
         str | None, typer.Option("--cases", help="Names, separated by commas; from worst to best unless given.")
     ] = None,
-    rows: Annotated[int | None, typer.Option("--rows", min=1, help="How many cases, 4 unless given.")] = None,
+    rows: Annotated[int | None, typer.Option("--rows", min=1, max=100, help="How many cases, 4 unless given.")] = None,
     channel: Annotated[str | None, typer.Option("--channel", help="To draw on; the preset's first.")] = None,
 ) -> None:
     """Draw segmentations side by side: a row per case, the ground truth first, then a column per system."""

@@ -56,7 +56,7 @@ def predict(
     ] = False,
     go_on: Annotated[bool, typer.Option("--continue", help="Skip cases whose output is there.")] = False,
     device: Device = "auto",
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Windows at a time.")] = 1,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, max=4096, help="Windows at a time.")] = 1,
     json: Json = False,
 ) -> None:
     """Segment images with a trained model: label maps on the grid of the images."""

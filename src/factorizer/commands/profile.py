@@ -34,7 +34,7 @@ def profile(
     model: Annotated[list[str] | None, typer.Option(help="Only this system; may be repeated.")] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Measure time and memory on this CPU: minutes.")] = False,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help=f"Timed rounds of --measure, {ROUNDS} unless given.")
+        int | None, typer.Option(min=1, max=1000, help=f"Timed rounds of --measure, {ROUNDS} unless given.")
     ] = None,
     scores: Annotated[
         list[str] | None,
