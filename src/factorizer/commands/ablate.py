@@ -21,6 +21,7 @@ from factorizer.commands.console import (
     user_errors,
 )
 from factorizer.commands.train import Changes, PresetName, Workers, make_progress, settle
+from factorizer.words import count
 
 if TYPE_CHECKING:
     from factorizer.inspection.ablation import Point
@@ -170,7 +171,8 @@ def tune(
         bench = make_bench(run, data, device=device, limit=cases)
         if len(bench.names) < FEWEST_CASES:
             raise ValueError(
-                f"{len(bench.names)} held-out cases say too little about a loss of Dice; give at least {FEWEST_CASES}"
+                f"a loss of Dice cannot be judged by {count(len(bench.names), 'held-out case')}; "
+                f"give at least {FEWEST_CASES}"
             )
         with progress_bar() as progress:
             task = progress.add_task("scoring as trained", total=None)

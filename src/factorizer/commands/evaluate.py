@@ -20,6 +20,7 @@ from factorizer.commands.console import (
     track,
     user_errors,
 )
+from factorizer.words import count
 
 if TYPE_CHECKING:
     from factorizer.evaluation.scores import HD95Empty
@@ -83,7 +84,7 @@ def evaluate(
         for side, names in result.unmatched.items():
             if names:
                 other = "reference" if side == "predictions" else "prediction"
-                say(f"{len(names)} {side} without a {other}: {list_some(names)}")
+                say(f"{count(len(names), side.removesuffix('s'))} without a {other}: {list_some(names)}")
         print_problems(result.problems)
         if result.scores:
             write_scores(output, result.scores)
