@@ -14,6 +14,7 @@ from factorizer.commands.console import (
     make_table,
     plain,
     print_json,
+    print_problems,
     print_table,
     print_text,
     refuse_existing,
@@ -149,19 +150,28 @@ def marked(cell: str) -> Text:
 
 @figure_app.command()
 def qualitative(
-    data: Annotated[Path, typer.Option("--data", help="The data set, in any layout.")],
+    data: Annotated[
+        Path, typer.Option("--data", help="The data set in any layout, or images as `predict` takes them.")
+    ],
     preset: Annotated[str, typer.Option("--preset", help="A preset's name, a YAML file, or zoo:NAME.")],
     predictions: Annotated[
         list[str], typer.Option("-p", "--predictions", metavar="[NAME=]FOLDER", help="Label maps of a system; repeat.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="A new .png file.")],
+    references: Annotated[
+        Path | None,
+        typer.Option(
+            "-r", "--references", help="A folder of label files, or a data set; the labels of --data unless given."
+        ),
+    ] = None,
     cases: Annotated[
-        str | None, typer.Option("--cases", help="Names, separated by commas; from worst to best unless given.")
+        str | None, typer.Option("--cases", help="Names, separated by commas; unless given, some from worst to best.")
     ] = None,
     rows: Annotated[int | None, typer.Option("--rows", min=1, max=100, help="How many cases, 4 unless given.")] = None,
     channel: Annotated[str | None, typer.Option("--channel", help="To draw on; the preset's first.")] = None,
 ) -> None:
-    """Draw segmentations side by side: a row per case, the ground truth first, then a column per system."""
+    """Draw segmentations side by side: a row per case, the ground truth first if it is known, then a column per
+    system."""
     with user_errors():
         refuse_existing(output)
         if cases and rows:
@@ -177,7 +187,8 @@ def qualitative(
         folders = [parse_folder(text) for text in predictions]
         if len(dict(folders)) < len(folders):
             raise ValueError(f"the systems are named {', '.join(n for n, _ in folders)}; name each as NAME=FOLDER")
-        gallery = Gallery(data, dict(folders), settings)
+        gallery = Gallery(data, dict(folders), settings, references=references)
+        print_problems(gallery.problems)
         chosen = gallery.choose([name.strip() for name in cases.split(",")] if cases else None, rows or 4, track)
         examples = [gallery.read(case, channel or settings.channels[0]) for case in track(chosen, "reading cases")]
         write_atomically(output, draw_examples(examples, labels=settings.labels, regions=settings.regions))
