@@ -6,8 +6,9 @@ from pathlib import Path
 
 from matplotlib.image import imread
 
+from factorizer.preset_files import change_preset, load_preset, to_yaml
 from factorizer.profiling.figure import draw_profile
-from factorizer.profiling.table import Row, add_scores
+from factorizer.profiling.table import Row, add_scores, cost_of_run
 
 
 def test_scores_stand_beside_the_systems_that_have_some() -> None:
@@ -30,3 +31,11 @@ def test_the_picture_shows_what_there_is(tmp_path: Path) -> None:
         heights.append(image.shape[0])
     assert heights[1] > heights[0]  # a second row of panels for the scores
     assert draw_profile(plain, "title", "svg").startswith(b"<?xml")
+
+
+def test_a_network_that_cannot_be_built_has_no_cost(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    for size, known in ((64, True), (48, False)):
+        changes = ["model.name=nnformer", f"data.patch_size=[{size},{size},{size}]"]
+        file.write_text(to_yaml(change_preset(load_preset("isles22"), changes)))
+        assert (cost_of_run(file) is not None) == known

@@ -55,11 +55,11 @@ def count_rows(preset: Preset, preset_name: str, names: Sequence[str], advance: 
     return rows
 
 
-def cost_of_run(config: Path) -> tuple[float, float]:
-    """Millions of parameters and GFLOPs of a run's network on one patch."""
+def cost_of_run(config: Path) -> tuple[float, float] | None:
+    """Millions of parameters and GFLOPs of a run's network on one patch; None where it cannot be built."""
     preset = load_preset(config)
     (row,) = count_rows(preset, "", [preset.model.name], lambda: None)
-    return (row.params or 0) / 1e6, row.gflops or 0.0
+    return None if row.params is None or row.gflops is None else (row.params / 1e6, row.gflops)
 
 
 def paper_figures(preset_name: str) -> dict[str, tuple[float, float]]:

@@ -31,7 +31,9 @@ def escape_markdown(text: str) -> str:
 
 
 def escape_latex(text: str) -> str:
-    return "".join(LATEX.get(c, c) for c in one_line(text))
+    """Text that LaTeX sets as it is, also at the beginning of a line of a table."""
+    text = "".join(LATEX.get(c, c) for c in one_line(text))
+    return f"{{}}{text}" if text.startswith(("[", "*")) else text  # the end of the line before would take them
 
 
 def escape_cell(text: str) -> str:
