@@ -136,8 +136,8 @@ def print_plan(plan: Plan, output: Path) -> None:
 def folds(
     folder: Folder,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The folds.json to write.")],
-    number: Annotated[int, typer.Option("--folds", min=2, help="How many.")] = 5,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same folds.")] = 0,
+    number: Annotated[int, typer.Option("--folds", min=2, max=10_000, help="How many.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same folds.")] = 0,
     stratify: Annotated[bool, typer.Option("--stratify", help="Alike in lesion volume; reads all labels.")] = False,
     split: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Take a split: CSV with case, fold, or nnU-Net's.")
@@ -174,9 +174,9 @@ def folds(
 def synth(
     kind: Annotated[str, typer.Argument(help="brats, isles22 or hippocampus.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="A new or empty folder.")],
-    cases: Annotated[int, typer.Option(help="How many.")] = 10,
-    size: Annotated[int, typer.Option(help="Voxels along the longest axis.")] = 64,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same cases.")] = 0,
+    cases: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 10,
+    size: Annotated[int, typer.Option(min=1, max=512, help="Voxels along the longest axis.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same cases.")] = 0,
 ) -> None:
     """Write synthetic scans in the layout of a real data set: procedural anatomy, no patient, public domain."""
     with user_errors(), progress_bar() as progress:

@@ -10,6 +10,7 @@ import typer
 
 from factorizer.commands.console import (
     Json,
+    add_cells,
     print_json,
     print_problem,
     print_problems,
@@ -59,7 +60,7 @@ def predict(
         bool, typer.Option("--continue", help="Skip what this model made before, with the same settings and images.")
     ] = False,
     device: Device = "auto",
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Windows at a time.")] = 1,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, max=4096, help="Windows at a time.")] = 1,
     json: Json = False,
 ) -> None:
     """Segment images with a trained model: label maps on the grid of the images."""
@@ -161,7 +162,8 @@ def postprocess(
         return
     table = Table("region", "what is kept", "Dice before", "Dice after", "cases")
     for choice in choices:
-        table.add_row(choice.region, str(choice.rule), f"{choice.before:.4f}", f"{choice.after:.4f}", str(choice.cases))
+        cells = [choice.region, choice.rule, f"{choice.before:.4f}", f"{choice.after:.4f}", choice.cases]
+        add_cells(table, cells)
     print_table(table)
     say("The scores after are optimistic: the rules were chosen on these cases. `predict --postprocess` applies them.")
 

@@ -40,12 +40,15 @@ Split = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 Devices = Annotated[
-    int | None, typer.Option("--devices", min=1, help="Devices per node; those of torchrun or SLURM unless given.")
+    int | None,
+    typer.Option("--devices", min=1, max=1024, help="Devices per node; those of torchrun or SLURM unless given."),
 ]
-Nodes = Annotated[int | None, typer.Option("--nodes", min=1, help="Machines; those of torchrun or SLURM unless given.")]
+Nodes = Annotated[
+    int | None, typer.Option("--nodes", min=1, max=10_000, help="Machines; those of torchrun or SLURM unless given.")
+]
 Precision = Annotated[str, typer.Option("--precision", help="32, bf16 or 16.")]
-Accumulate = Annotated[int, typer.Option("--accumulate", min=1, help="Split a step's batch, to save memory.")]
-Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes that prepare patches.")]
+Accumulate = Annotated[int, typer.Option("--accumulate", min=1, max=4096, help="Split a step's batch, to save memory.")]
+Workers = Annotated[int, typer.Option("--workers", min=0, max=256, help="Processes that prepare patches.")]
 Recompute = Annotated[
     bool, typer.Option("--checkpoint-activations", help="Compute activations again instead of keeping them.")
 ]
@@ -108,7 +111,7 @@ def cross_validate(
     preset: PresetName,
     data: DataFolder,
     out: RunFolder = None,
-    fold: Annotated[int | None, typer.Option(help="Only this fold, as one job of an array.")] = None,
+    fold: Annotated[int | None, typer.Option(min=0, max=9_999, help="Only this fold, as one job of an array.")] = None,
     model: ModelName = None,
     init: Init = None,
     changes: Changes = None,
