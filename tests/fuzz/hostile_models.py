@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -47,12 +48,14 @@ def weights_of(base: Base) -> dict[str, torch.Tensor]:
     return {name.removeprefix("network."): value.contiguous() for name, value in state.items()}
 
 
-def only_safetensors(base: Base, folder: Path, content: bytes) -> Path:
-    """A folder as of the zoo: a configuration and weights."""
+def only_safetensors(base: Base, folder: Path, content: bytes, checksum_of: bytes | None = None) -> Path:
+    """A folder as of the zoo: a configuration, weights and their checksum."""
     fold = folder / "model"
     fold.mkdir()
     shutil.copyfile(base.run / "config.yaml", fold / "config.yaml")
     (fold / "weights.safetensors").write_bytes(content)
+    digest = hashlib.sha256(content if checksum_of is None else checksum_of).hexdigest()
+    (fold / "weights.sha256").write_text(f"{digest}  weights.safetensors\n")
     return fold
 
 
@@ -90,7 +93,10 @@ def hostile_safetensors(kind: str) -> Callable[[random.Random, Base, Path], Atta
             content = struct.pack("<Q", len(header)) + header
         elif kind == "damaged":
             content, right = content[:8] + damage_bytes(content[8:2000], random_) + content[2000:], "unknown"
-        fold = only_safetensors(base, folder, content)
+        before = content
+        if kind == "a changed byte":
+            content = content[:-5] + bytes([content[-5] ^ 1]) + content[-4:]
+        fold = only_safetensors(base, folder, content, before)
         names = ["model"] if right == "refused" else []
         return Attack(f"safetensors, {kind}", predict_with(fold, base, folder), right, names=names)
 
@@ -109,6 +115,7 @@ SAFETENSORS = (
     "no header",
     "header of another kind",
     "deep header",
+    "a changed byte",
     "damaged",
 )
 

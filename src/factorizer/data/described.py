@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,29 +30,62 @@ def read_description(folder: Path) -> dict[str, Any]:
     return description
 
 
+class DescriptionError(ValueError):
+    """A field of a dataset.json that is missing or of another kind."""
+
+
 @contextmanager
 def parsing(folder: Path) -> Iterator[None]:
-    """While a description is taken apart, a field that is missing or of another type is an error of its file."""
+    """While a description is taken apart, what is wrong with it is an error of its file."""
     try:
         yield
-    except DataError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        message = f"it does not say what it should ({type(error).__name__}: {str(error)[:200]})"
-        raise DataError(Problem("", f"{folder}/dataset.json", message, "compare it with a published one")) from None
+    except DescriptionError as error:
+        file = str(folder / "dataset.json")
+        raise DataError(Problem("", file, str(error), "compare it with a published one")) from None
 
 
-def text_of(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{str(value)[:80]!r} is no text")
+def mapping_of(value: Any, place: str) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise DescriptionError(f"{place} is {shorten(value)}; it should be names with values in braces")
     return value
 
 
-def parse_channels(names: Mapping[str, Any]) -> tuple[str, ...]:
+def list_of(value: Any, place: str) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise DescriptionError(f"{place} is {shorten(value)}; it should be a list in brackets")
+    return value
+
+
+def text_of(value: Any, place: str) -> str:
+    if not isinstance(value, str) or "\0" in value:
+        raise DescriptionError(f"{place} is {shorten(value)}; it should be text in quotation marks")
+    return value
+
+
+def number_of(value: Any, place: str) -> int:
+    """A whole number from 0 on, also in quotation marks, as keys must be."""
+    digits = str(value) if type(value) in (int, str) else ""
+    if not re.fullmatch(r"[0-9]{1,9}", digits):
+        raise DescriptionError(f"{place} is {shorten(value)}; it should be a whole number, 0 or more")
+    return int(digits)
+
+
+def shorten(value: Any) -> str:
+    """A value as it stands in JSON, or its beginning; a field that is missing is null."""
+    text = json.dumps(value)
+    if value is None:
+        return "missing"
+    return text if len(text) <= 60 else f"{text[:60]}..."
+
+
+def parse_channels(names: Any, place: str) -> tuple[str, ...]:
     """Names by number, in their order."""
-    if len(names) > MOST_CHANNELS:
-        raise ValueError(f"{len(names)} channels; at most {MOST_CHANNELS} are read")
-    return unique_channels(text_of(names[key]) for key in sorted(names, key=int))
+    by_number: dict[int, str] = {}
+    for key, name in mapping_of(names, place).items():
+        by_number[number_of(key, f"a number of {place}")] = text_of(name, f"channel {shorten(key)} of {place}")
+    if len(by_number) > MOST_CHANNELS:
+        raise DescriptionError(f"{place} names {len(by_number)} channels; at most {MOST_CHANNELS} are read")
+    return unique_channels(by_number[number] for number in sorted(by_number))
 
 
 def read_msd(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
@@ -60,11 +94,14 @@ def read_msd(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
         return None
     files: list[tuple[Path, Path | None]] = []
     with parsing(folder):
-        channels = parse_channels(description["modality"])
-        labels = {str(name): int(value) for value, name in description["labels"].items() if int(value)}
-        for entry in description["training"]:
-            label = folder / text_of(entry["label"]) if entry.get("label") else None
-            files.append((folder / text_of(entry["image"]), label))
+        channels = parse_channels(description["modality"], "modality")
+        labels = parse_msd_labels(description.get("labels"))
+        for entry in list_of(description.get("training"), "training"):
+            paths = mapping_of(entry, "an entry of training")
+            image = folder / text_of(paths.get("image"), "image of an entry of training")
+            has_label = bool(paths.get("label"))
+            label = folder / text_of(paths["label"], "label of an entry of training") if has_label else None
+            files.append((image, label))
     cases, problems = [], []
     for image, label in files:
         name = strip_ending(image.name)
@@ -75,6 +112,16 @@ def read_msd(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
         sources = {channel: Source(image, index, len(channels)) for index, channel in enumerate(channels)}
         cases.append(numbered_case(name, sources, label, description))
     return make_cohort(folder, "msd", cases, channels, labels, problems)
+
+
+def parse_msd_labels(labels: Any) -> dict[str, int]:
+    """Names by value, without the background; here values by name."""
+    values: dict[str, int] = {}
+    for value, name in mapping_of(labels, "labels").items():
+        number = number_of(value, "a value of labels")
+        if number:
+            values[text_of(name, f"label {number}")] = number
+    return values
 
 
 def numbered_case(name: str, channels: Mapping[str, Source], label: Path | None, about: Mapping[str, Any]) -> Case:
@@ -91,10 +138,10 @@ def read_nnunet(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
     if not description.get("channel_names"):
         return None
     with parsing(folder):
-        channels = parse_channels(description["channel_names"])
-        ending = text_of(description.get("file_ending", ".nii.gz"))
-        entries = dict(description["labels"])
-        ignored = int(entries.pop("ignore")) if "ignore" in entries else None
+        channels = parse_channels(description["channel_names"], "channel_names")
+        ending = text_of(description.get("file_ending", ".nii.gz"), "file_ending")
+        entries = dict(mapping_of(description.get("labels"), "labels"))
+        ignored = number_of(entries.pop("ignore"), "ignore") if "ignore" in entries else None
         labels, regions = read_nnunet_labels(entries)
     problems = []
     values: dict[int, int] = {}
@@ -145,8 +192,11 @@ def find_numbered(folder: Path, ending: str) -> dict[str, dict[int, Path]]:
 
 def read_nnunet_labels(entries: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
     """Labels by name; an entry with several values is a region over labels named by their values."""
-    lists = {name: [int(v) for v in (value if isinstance(value, list) else [value])] for name, value in entries.items()}
-    lists = {name: values for name, values in lists.items() if values != [0]}
+    lists: dict[str, list[int]] = {}
+    for name, entry in entries.items():
+        values = [number_of(value, f"label {name}") for value in (entry if isinstance(entry, list) else [entry])]
+        if values != [0]:
+            lists[name] = values
     if all(len(values) == 1 for values in lists.values()):
         return {name: values[0] for name, values in lists.items()}, {}
     single = {values[0]: name for name, values in lists.items() if len(values) == 1}
