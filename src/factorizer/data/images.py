@@ -47,8 +47,9 @@ class VoxelGrid:
             return f"its shape is {self.shape}, not {other.shape}"
         corners = np.array(np.meshgrid(*((0, n - 1) for n in self.shape))).reshape(self.dims, -1)
         corners = np.vstack((corners, np.ones(corners.shape[1])))
-        apart = np.linalg.norm(((self.affine - other.affine) @ corners)[: self.dims], axis=0).max()
-        if apart > GRID_TOLERANCE * min(other.spacing_mm):
+        with np.errstate(over="ignore", invalid="ignore"):  # of an origin that cannot be
+            apart = np.linalg.norm(((self.affine - other.affine) @ corners)[: self.dims], axis=0).max()
+        if not apart <= GRID_TOLERANCE * min(other.spacing_mm):
             return f"its corners are up to {apart:.2f} mm away"
         return ""
 
@@ -189,13 +190,14 @@ def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGri
     if difference:
         message = f"the label is not on the image's grid: {difference}"
         raise fail(message, "resample it to the image by nearest neighbour")
-    refuse_too_large(case.name, str(case.label), 2 * file.memory_bytes, "reading its label")
+    refuse_too_large(case.name, str(case.label), 4 * file.memory_bytes, "reading its label")
     array = file.read().reshape(file.grid.shape)
     if array.dtype.kind == "f":
         with np.errstate(invalid="ignore"):  # of infinite values
             is_rounded = np.abs(array - np.rint(array)).max(initial=0) < LABEL_ROUNDING
         array = np.rint(array) if is_rounded else array
-    found = np.unique(array).tolist()
+    slabs = [np.unique(slab) for slab in array.T]  # one by one, as sorting takes a copy
+    found = np.unique(np.concatenate(slabs)).tolist()
     unknown = [value for value in found if value not in label_values]
     if unknown:
         message = f"it has values that are not declared: {list_some(unknown)}"
