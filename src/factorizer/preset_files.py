@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,7 @@ def suggest_path(values: Any, path: str, text: str) -> str:
         found = [known for known in field_paths(values) if known.endswith(f".{path.rpartition('.')[2]}")]
     if not found or path in field_paths(values):
         return ""
+    found.sort(key=lambda known: SequenceMatcher(None, known, path).ratio(), reverse=True)
     others = f" (or {', '.join(found[1:4])})" if len(found) > 1 else ""
     return f"; did you mean {found[0]}={text}{others}"
 

@@ -52,7 +52,7 @@ def test_a_planned_preset_reads_the_same_labels(tmp_path: Path) -> None:
     write_files(tmp_path, "a", "b", labels=(0, 1, 3))
     file = write_table(tmp_path, "a", "b")
     cohort = name_labels(read_cohort(file))
-    planned = plan_preset(cohort, check_cohort(cohort)).data
+    planned = plan_preset(cohort, check_cohort(cohort)).preset.data
     assert dict(planned.labels) == {"label1": 1, "label3": 3}
     assert planned.channels == ("DWI", "ADC")
     write_nifti(tmp_path / "a_msk.nii.gz", random_label(0, (0, 3)))

@@ -111,7 +111,7 @@ def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
     train_fold(longer, **(options | {"fold": 1}))  # beside it, the folds of a cross-validation
     assert find_models(tmp_path / "run") == [tmp_path / "run" / "fold1"]
     assert find_models(tmp_path / "run", "all") == [tmp_path / "run" / "fold1"]
-    with pytest.raises(ValueError, match="foldall held out no cases; give a fold that did"):
+    with pytest.raises(ValueError, match="foldall held out no cases; give a fold of a run that did"):
         make_bench(folder, strokes, device="cpu")
 
 
