@@ -84,7 +84,7 @@ def test_the_published_folds_are_taken() -> None:
     folds = read_folds(SHARED / "ISLES-2022" / "folds_published.csv", cohort.cases)
     assert {fold: len(names) for fold, names in folds.items()} == {1: 50, 2: 50, 3: 50, 4: 50}
     training, held_out = split_fold(folds, 2)
-    assert len(training) == 90
+    assert len(training) == 150
     assert not set(training) & set(held_out)
 
 
