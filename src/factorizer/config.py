@@ -41,7 +41,7 @@ Displacement = Annotated[float, Field(ge=0, le=400)]
 SpacingMm = Annotated[float, Field(ge=0.05, le=100)]
 Weight = Annotated[float, Field(ge=0, le=1e3)]
 LabelValue = Annotated[int, Field(ge=1, le=255)]
-Steps = Annotated[int, Field(ge=1, le=MOST_STEPS)]
+Steps = Annotated[int, Field(gt=0, le=MOST_STEPS)]
 Voxels = Annotated[int, Field(ge=1, le=4096)]  # along an axis
 Channels = Annotated[int, Field(ge=1, le=4096)]
 Blocks = Annotated[int, Field(ge=1, le=100)]
@@ -281,7 +281,7 @@ class Training(Section):
     max_steps: Steps = options(100_000, "optimizer steps")
     batch_size: int = options(2, "patches per step, over all devices", gt=0, le=4096)
     optimizer: Literal["adamw", "muon"] = options("adamw", "muon needs fewer steps, at rates from about 1e-3")
-    learning_rate: float = options(1e-4, "peak learning rate", gt=0, le=10)
+    learning_rate: float = options(1e-4, "peak learning rate", gt=0, le=10, allow_inf_nan=False)
     weight_decay: Weight = options(1e-2, "what weights lose per step, times the learning rate")
     warmup_steps: int = options(
         2_000, "steps of linear rise before the cosine; at most a tenth of max_steps", ge=0, le=MOST_STEPS

@@ -51,8 +51,8 @@ def load_preset(name_or_path: str | Path) -> Preset:
     if text.startswith(ZOO):
         name = text.removeprefix(ZOO)
         if name not in zoo_presets():
-            known = ", ".join(zoo_presets()) or "no model"
-            raise PresetError(f"the zoo has no model {name!r}{suggestion(name, zoo_presets())}; it has {known}")
+            hint = suggestion(name, zoo_presets())
+            raise PresetError(f"there is no model {text}; `factorizer zoo` lists them{hint}")
         return parse_preset((ZOO_FOLDER / name / "config.yaml").read_text(), text)
     if Path(text).suffix in (".yaml", ".yml") or "/" in text:
         return parse_preset(read_preset_file(Path(text)), text)
@@ -108,7 +108,7 @@ def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
         for parent in parents:
             known = [name for name, value in section.items() if isinstance(value, dict)]
             if parent not in known:
-                hint = suggest_path(values, path, text) or suggestion(parent, known)
+                hint = suggestion(parent, known) or suggest_path(values, path, text)
                 listed = ", ".join(known) or "none"
                 raise PresetError(f"--set got {change!r}; there is no section {parent!r}{hint}; here are {listed}")
             section = section[parent]
