@@ -52,7 +52,7 @@ def test_other_budgets_are_refused(text: str) -> None:
 
 
 def test_candidates_become_smaller() -> None:
-    assert len(LADDER) == 6
+    assert len(LADDER) == 5
     work = [work_of(preset) for preset in LADDER]
     assert work == sorted(work, reverse=True)
     assert LADDER[0].model.widths == (32, 64, 128, 256, 512)
@@ -85,7 +85,7 @@ def test_steps_are_rounded_down(steps: float, rounded: int) -> None:
     assert round_down(steps) == rounded
 
 
-@pytest.mark.parametrize(("seconds_per_work", "place"), [(1e-9, 0), (3e-7, 1), (1e-6, 4), (3e-4, 5)])
+@pytest.mark.parametrize(("seconds_per_work", "place"), [(1e-9, 0), (3e-7, 2), (4e-7, 3), (3e-4, 4)])
 def test_the_largest_network_that_makes_enough_steps_is_chosen(seconds_per_work: float, place: int) -> None:
     measured: list[Preset] = []
 
@@ -101,7 +101,7 @@ def test_the_largest_network_that_makes_enough_steps_is_chosen(seconds_per_work:
 
 def test_a_guess_that_was_wrong_is_corrected() -> None:
     """Large networks are sometimes much slower, sometimes hardly, than their size says."""
-    for power, place in ((0.1, 0), (2.0, 4)):
+    for power, place in ((0.1, 0), (2.2, 2)):
 
         def measure(preset: Preset, power: float = power) -> Timing:
             return Timing(0.1 * (work_of(preset) / work_of(LADDER[-1])) ** power, 0.1, 0.2)
