@@ -23,11 +23,12 @@ Outcome = Literal["refused", "accepted", "unknown"]
 
 @dataclass(frozen=True)
 class Base:
-    """What is right and is then damaged: scans with labels, photographs, and a trained fold."""
+    """What is right and is then damaged: scans with labels, photographs, a trained fold, and its predictions."""
 
     strokes: Path
     photographs: Path
     run: Path
+    predictions: Path
 
 
 @dataclass(frozen=True)

@@ -59,6 +59,9 @@ RANDOM: list[tuple[Maker, int]] = [
     (settings.hostile_case_name, 8),
     (cohorts.channel_folder, 4),
     (cohorts.hostile_prediction, 10),
+    (cohorts.labelled_list, 12),
+    (cohorts.loose_folders, 10),
+    (cohorts.damaged_record, 8),
 ]
 
 
@@ -119,12 +122,14 @@ def make_base(folder: Path) -> Base:
     changes = [part for change in TRAINING for part in ("--set", change)]
     common = ["--data", str(strokes), "--out", str(run), "--fold", "1", "--device", "cpu", "--workers", "0"]
     must_run(["train", "--preset", "isles22", *common, *changes], folder)
+    predictions = folder / "predictions"
+    must_run(["predict", "-i", str(strokes), "-o", str(predictions), "--run", str(run), "--device", "cpu"], folder)
     photographs = folder / "photographs"
     photographs.mkdir()
     for name in ("Image_01L", "Image_01R", "Image_02L"):
         (photographs / f"{name}.png").write_bytes(images.png_bytes())
         (photographs / f"{name}_1stHO.png").write_bytes(images.png_bytes((20, 30)))
-    return Base(strokes, photographs, run / "fold1")
+    return Base(strokes, photographs, run / "fold1", predictions)
 
 
 def must_run(arguments: Sequence[str], folder: Path) -> None:

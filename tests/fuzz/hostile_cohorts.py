@@ -9,10 +9,11 @@ import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from attacks import Attack, Base, Outcome
+from attacks import Attack, Base, Outcome, damage_bytes, mutate
 from hostile_images import KNOWN, copy_strokes, plain_image, set_field, with_units
-from hostile_texts import list_rows, predict_list
+from hostile_texts import CONTENTS, list_rows, predict_list
 
 UNUSABLE = ("giant voxels", "cut", "a dimension of 0", "NaN voxels", "all zero", "giant", "offset 0")
 
@@ -160,3 +161,85 @@ def swapped_folds(random_: random.Random, base: Base, folder: Path) -> Attack:
     common = ["--data", str(base.strokes), "--out", str(run), "--device", "cpu", "--workers", "0"]
     arguments = ["train", "--preset", str(base.run / "config.yaml"), "--fold", "1", "--resume", *common]
     return Attack("swapped folds", arguments, "refused", names=["fold"])
+
+
+def labelled_rows(base: Base, count: int) -> list[dict[str, str]]:
+    rows = list_rows(base, count)
+    labels = sorted(base.strokes.rglob("*_msk.nii.gz"))
+    for row, label in zip(rows, labels, strict=False):
+        row["label"] = str(label)
+    return rows
+
+
+def labelled_list(random_: random.Random, base: Base, folder: Path) -> Attack:
+    """A list of cases with labels, as `data check` takes it: right, or with a value replaced."""
+    rows = labelled_rows(base, 3)
+    file = folder / random_.choice(["list.csv", "list.json"])
+    is_right = random_.random() < 0.3
+    content: Any = rows if is_right else mutate(rows, random_)
+    if file.suffix == ".json":
+        file.write_text(json.dumps(content))
+    else:
+        lines = ["Case;dwi;Adc;LABEL"]
+        for row in content if isinstance(content, list) else []:
+            cells = row.values() if isinstance(row, dict) else [row]
+            lines.append(";".join(map(str, cells)))
+        file.write_text("\ufeff" + "\n".join(lines), errors="replace")
+    return Attack("labelled list", ["data", "check", str(file)], "accepted" if is_right else "unknown")
+
+
+def loose_folders(random_: random.Random, base: Base, folder: Path) -> Attack:
+    """A folder of images and a folder of labels, matched by name; now and then one of them is wrong."""
+    data = folder / "data"
+    images, labels = data / "images", data / random_.choice(["labels", "masks"])
+    images.mkdir(parents=True)
+    labels.mkdir()
+    for row in labelled_rows(base, 3):
+        case = row["case"]
+        os.link(row["DWI"], images / f"{case}_dwi.nii.gz")
+        os.link(row["ADC"], images / f"{case}_adc.nii.gz")
+        os.link(row["label"], labels / f"{case}{random_.choice(['', '_seg'])}.nii.gz")
+    kind = random_.choice(["right", "no label", "text", "pipe", "a file in a folder's place", "channel missing"])
+    victim = sorted(images.iterdir())[0]
+    right: Outcome = "unknown"
+    if kind == "right":
+        right = "accepted"
+    elif kind == "no label":
+        sorted(labels.iterdir())[0].unlink()
+    elif kind == "a file in a folder's place":
+        shutil.rmtree(labels)
+        labels.write_text("x")
+    else:
+        victim.unlink()
+        if kind == "text":
+            victim.write_text("x")
+            right = "refused"
+        elif kind == "pipe":
+            os.mkfifo(victim)
+            right = "refused"
+    return Attack(f"loose folders, {kind}", ["data", "check", str(data)], right)
+
+
+def damaged_record(random_: random.Random, base: Base, folder: Path) -> Attack:
+    """The record of a prediction is damaged before `predict --continue` reads it."""
+    data, _, case, _ = copy_strokes(base, folder, 1)
+    out = folder / "out"
+    shutil.copytree(base.predictions, out)
+    record = next(file for file in (out / ".factorizer").iterdir() if case in file.name)
+    way = random_.choice(["as it is", "mutated", "bytes", "known", "prediction"])
+    right: Outcome = "unknown"
+    if way == "as it is":
+        right = "accepted"
+    elif way == "mutated":
+        record.write_text(json.dumps(mutate(mutate(json.loads(record.read_text()), random_), random_)))
+    elif way == "bytes":
+        record.write_bytes(damage_bytes(record.read_bytes(), random_))
+    elif way == "known":
+        record.write_bytes(random_.choice(sorted(CONTENTS.values())))
+        right = "refused"
+    else:
+        prediction = out / f"{case}.nii.gz"
+        prediction.write_bytes(damage_bytes(prediction.read_bytes(), random_))
+        right = "refused"
+    arguments = ["predict", "-i", str(data), "-o", str(out), "--run", str(base.run), "--device", "cpu", "--continue"]
+    return Attack(f"record of a prediction, {way}", arguments, right)
