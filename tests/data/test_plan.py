@@ -184,3 +184,9 @@ def test_no_group_of_scanners_is_taken_for_ct() -> None:
                 intensities = [describe_intensities(array)]
                 for name in (channel, NAMELESS):
                     assert judge_channel(name, intensities).kind == "air at zero", f"{case.name}, {channel}"
+
+
+@pytest.mark.parametrize(("cases", "folds"), [(1, 5), (3, 3), (6, 5)])
+def test_there_are_no_more_folds_than_patients(tmp_path: Path, cases: int, folds: int) -> None:
+    cohort = read_cohort(write_isles(tmp_path, cases))
+    assert plan_preset(cohort, check_cohort(cohort)).preset.training.folds == folds

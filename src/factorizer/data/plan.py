@@ -18,6 +18,7 @@ from factorizer.words import count
 COARSEST = 4  # voxels of the bridge along the shortest axis, at least
 LARGEST_PATCH = {2: 512**2, 3: 64**3}  # voxels, that a laptop trains on
 MOST_LEVELS = 5
+USUAL_FOLDS = 5
 WIDTH = {2: 16, 3: 32}  # channels at full resolution
 
 
@@ -50,7 +51,14 @@ def plan_preset(cohort: Cohort, report: Report, *, mask_suffix: str | None = Non
     }
     name, cases = Path(cohort.root).resolve().name, count(len(report.cases), "case")
     title = f"{name}: planned from {cases} in {cohort.layout} layout"
-    return Plan(Preset.model_validate({"title": title, "data": data, "model": model}), reasons)
+    values = {"title": title, "data": data, "model": model, "training": plan_folds(cohort)}
+    return Plan(Preset.model_validate(values), reasons)
+
+
+def plan_folds(cohort: Cohort) -> dict[str, int]:
+    """As many folds as in the paper, fewer where there are fewer patients, and two at least."""
+    patients = len({case.owner for case in cohort.labelled})
+    return {"folds": patients} if 2 <= patients < USUAL_FOLDS else {}
 
 
 def plan_network(report: Report, *, most_voxels: int, width: int) -> tuple[list[int], dict[str, Any]]:
