@@ -73,6 +73,7 @@ def fixed_makers() -> list[Maker]:
     makers += [images.hostile_picture(name) for name in images.PICTURES]
     makers += [texts.known_preset(name) for name in (*texts.YAMLS, *texts.CONTENTS)]
     makers += [texts.known_description(name) for name in texts.CONTENTS]
+    makers.append(texts.marked_description)
     makers += [texts.known_list(name, ending) for name in texts.CONTENTS for ending in (".csv", ".json")]
     makers += [texts.hostile_scores(name) for name in texts.SCORES]
     makers += [models.hostile_safetensors(kind) for kind in models.SAFETENSORS]
@@ -153,6 +154,11 @@ def try_attack(maker: Maker, seed: str, base: Base, folder: Path, tally: Tally, 
     folder.mkdir()
     attack = maker(random.Random(seed), base, folder)
     result = run_command(attack.arguments, folder=folder, environment=attack.environment)
+    if result.timed_out:  # a busy machine may stand still for seconds; what hangs by itself hangs again
+        remove(folder)
+        folder.mkdir()
+        attack = maker(random.Random(seed), base, folder)
+        result = run_command(attack.arguments, folder=folder, environment=attack.environment)
     tally.add(result)
     complaint = judge(attack, result)
     if complaint:

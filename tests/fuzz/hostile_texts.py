@@ -100,6 +100,15 @@ def mutated_description(random_: random.Random, base: Base, folder: Path) -> Att
     return Attack("mutated dataset.json", ["data", "check", str(data)])
 
 
+def marked_description(random_: random.Random, base: Base, folder: Path) -> Attack:
+    """Names of labels and channels that a table would take for markup, or a terminal for commands."""
+    data, description = write_description(base, folder)
+    description["labels"] = {"background": 0, "[/x]": 1}
+    description["channel_names"] = {"0": "[bold]", "1": "\x1b[31mADC"}
+    (data / "dataset.json").write_text(json.dumps(description))
+    return Attack("dataset.json with markup", ["data", "check", str(data)], "accepted")
+
+
 def known_description(name: str) -> Callable[[random.Random, Base, Path], Attack]:
     def make(random_: random.Random, base: Base, folder: Path) -> Attack:
         data, _ = write_description(base, folder)

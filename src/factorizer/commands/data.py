@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from factorizer.commands.console import (
     Json,
+    add_cells,
     print_json,
     print_line,
     print_problem,
@@ -222,7 +223,7 @@ def print_report(report: Report) -> None:
 
     table = Table(show_header=False)
     for title, text in report.lines().items():
-        table.add_row(title, escape(text))
+        add_cells(table, (title, text))
     print_table(table)
     print_all_problems(report)
 
