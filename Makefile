@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-gpu check format bench clean
+.PHONY: setup demo test test-gpu fuzz check format bench clean
 
 setup: $(READY)
 
@@ -21,6 +21,11 @@ test: $(READY)
 
 test-gpu: $(READY)
 	$(BIN)/pytest -m gpu -rs tests/gpu
+
+# hostile inputs for every reader, until MINUTES are over; those taken wrongly are kept in fuzz-failures
+MINUTES ?= 10
+fuzz: $(READY)
+	$(BIN)/python tests/fuzz/fuzz.py --seed $(shell date +%j%H%M) --minutes $(MINUTES) --keep fuzz-failures
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from pydantic import ValidationError
 
 from factorizer.config import Preset, Section, model_options
 from factorizer.models.registry import SYSTEMS, options_of
-from factorizer.preset_files import PresetError, load_preset, parse_preset, preset_names, to_yaml
+from factorizer.preset_files import PresetError, change_preset, load_preset, parse_preset, preset_names, to_yaml
 
 MINIMAL = "title: t\ndata: {channels: [T1], labels: {a: 1}, regions: {A: [a]}, patch_size: [32, 32, 32]}\n"
 
@@ -101,10 +102,11 @@ def test_the_papers_setup() -> None:
         ("data: {augmentation: {affine: {scal: 1}}}", r"data\.augmentation\.affine\.scal: .* did you mean 'scale'"),
         ("data: {regions: {A: [b]}}", "region A names b; it must list some of the labels a"),
         ("data: {regions: {A: []}}", "region A is empty"),
-        ("data: {labels: {a: 0}}", r"labels have the values \[0\]"),
-        ("data: {labels: {a: 300}}", r"labels have the values \[300\]; give each its own value from 1 to 255"),
+        ("data: {labels: {a: 0}}", r"data\.labels\.a: .*greater than or equal to 1 .*got 0"),
+        ("data: {labels: {a: 1, b: 1}}", r"labels have the values \[1, 1\]; give each its own value from 1 to 255"),
+        ("data: {labels: {a: 300}}", r"data\.labels\.a: .*less than or equal to 255 .*got 300"),
         ("data: {channels: [T1, T1]}", "channels are T1, T1; name each once"),
-        ("data: {spacing_mm: [.inf, 1, 1]}", r"data\.spacing_mm\.0: .*finite"),
+        ("data: {spacing_mm: [.inf, 1, 1]}", r"data\.spacing_mm\.0: .*less than or equal to 100 .*got inf"),
         ("data: {augmentation: {affine: {scale: [fast, 1]}}}", r"data\.augmentation\.affine\.scale\.0: .*number"),
         ("data: {augmentation: {gaussian_noise: {variance: [-1, 1]}}}", r"gaussian_noise\.variance\.0: .*greater than"),
         ("model: {window: 0}", r"model\.window"),
@@ -151,6 +153,74 @@ def test_presets_are_found_by_name_and_by_path(tmp_path: Path) -> None:
         load_preset("brat")
     with pytest.raises(PresetError, match="there is no preset file"):
         load_preset(tmp_path / "other.yaml")
+
+
+@pytest.mark.parametrize("name", ["../..", "../presets", "", ".", "hippocampus/../hippocampus", "/etc", "hippocampu"])
+def test_only_models_of_the_zoo_are_read(name: str) -> None:
+    with pytest.raises(PresetError, match="there is no model zoo:"):
+        load_preset(f"zoo:{name}")
+    assert load_preset("zoo:hippocampus").data.channels == ("MRI",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: &x [1]\nb: *x", "aliases"),
+        ("[" * 40 + "]" * 40, "nested too deep"),
+        ("title: a\0b", "not YAML"),
+        ("title: 2001-99-99", "not YAML"),
+        ("1: x\ntitle: t", "1: "),
+        ("null: x\ntitle: t", "cannot be used"),
+        ("? [a, b]\n: x", "not YAML"),
+        ("title: t\ndata: {1: 2}", r"data\.1"),
+        (MINIMAL.replace("{a: 1}", "{1: 1}"), r"data\.labels\.1"),
+        (MINIMAL.replace("title: t", "title: 5"), r"title: .*string.*got 5"),
+        (MINIMAL.replace("title: t", "title: 2001-01-01"), "title: .*string"),
+        (MINIMAL + f"training: {{batch_size: 0x{'f' * 6000}}}", "batch_size"),
+        (MINIMAL + f"training: {{learning_rate: 1{'0' * 400}}}", "learning_rate"),
+        (MINIMAL + f"training: {{seed: 1{'0' * 5000}}}", "not YAML"),
+        (MINIMAL + "".join(f"x{i}: 1\n" for i in range(500)), "and 480 more"),
+    ],
+)
+def test_hostile_presets_are_refused_in_few_words(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(text)
+    with pytest.raises(PresetError, match=message) as refusal:
+        load_preset(file)
+    assert "mine.yaml" in str(refusal.value)
+    assert len(str(refusal.value)) < 5000
+
+
+def test_a_pipe_or_a_folder_is_no_preset(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(PresetError, match="not a regular file"):
+        load_preset(tmp_path / "pipe.yaml")
+    with pytest.raises(PresetError, match="not a regular file"):
+        load_preset(f"{tmp_path}/")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("model.widths=8,16", r"a list stands in brackets: 'model\.widths=\[8,16\]'"),
+        ("data.spacing_mm=1, 1.5, 2e0", r"'data\.spacing_mm=\[1,1\.5,2e0\]'"),
+        ("max_steps=5", r"there is no field 'max_steps'; did you mean training\.max_steps=5"),
+        ("flip.probability=0", r"did you mean data\.augmentation\.flip\.probability=0"),
+        ("model.max_steps=5", r"did you mean training\.max_steps=5"),
+        ("traning.max_steps=5", r"there is no section 'traning'; did you mean 'training'"),
+        ("training.max_step=5", r"training\.max_step: there is no such field; did you mean 'max_steps'"),
+        ("training.max_steps=*a", "aliases"),
+    ],
+)
+def test_changes_suggest_the_right_form(change: str, message: str) -> None:
+    with pytest.raises(PresetError, match=message):
+        change_preset(load_preset("isles22"), [change])
+
+
+def test_names_of_the_users_own_are_no_fields() -> None:
+    changed = change_preset(load_preset("isles22"), ["data.labels={name: 1}", "data.regions={name: [name]}"])
+    assert change_preset(changed, ["data.labels.seed=2"]).data.labels == {"name": 1, "seed": 2}
+    assert change_preset(changed, ["title=1,2"]).title == "1,2"
 
 
 def test_a_preset_cannot_be_changed() -> None:

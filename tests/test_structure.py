@@ -17,7 +17,7 @@ ALLOWED = {
     "models": {"nn", "models"},
     "data": {"config", "data", "doctor"},
     "inference": {"config", "data", "evaluation", "inference", "models", "nn", "preset_files"},
-    "evaluation": {"config", "data", "evaluation"},
+    "evaluation": {"config", "data", "evaluation", "preset_files"},
     "training": {
         "config",
         "data",

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
 from factorizer import __version__
 from factorizer.commands import ablate, compare, data, evaluate, explain, predict, presets, profile, train, zoo
-from factorizer.commands.console import Json, print_json, print_line
+from factorizer.commands.console import Json, SafeConsole, print_json, print_line
 from factorizer.models.registry import SYSTEMS
 
 app = typer.Typer(
@@ -66,7 +65,7 @@ def doctor(json: Json = False) -> None:
     """Report versions, devices, memory, and which optional parts are present or missing."""
     from factorizer.doctor import examine
 
-    with Console(stderr=True).status("Looking at this machine"):
+    with SafeConsole(stderr=True).status("Looking at this machine"):
         findings = examine()
     if json:
         print_json([finding.as_dict() for finding in findings])

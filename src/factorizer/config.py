@@ -7,6 +7,7 @@ see a preset: the stages pass them plain values.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import prod
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
@@ -23,16 +24,37 @@ def refuse_descending(value: tuple[float, float]) -> tuple[float, float]:
     return value
 
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-NotNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Range = tuple[float, float]  # the lower end first
+# Every number has bounds, wider than any sensible use: a slip of the hand is named before it takes the machine down.
+MOST_STEPS = 10**8
+MOST_PATCH_VOXELS = 512**3
+MOST_EXTRA = 2**16
+
 Probability = Annotated[float, Field(ge=0, le=1)]
-Range = Annotated[tuple[Finite, Finite], AfterValidator(refuse_descending)]
-PositiveRange = Annotated[tuple[Positive, Positive], AfterValidator(refuse_descending)]
-NotNegativeRange = Annotated[tuple[NotNegative, NotNegative], AfterValidator(refuse_descending)]
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveInts = Annotated[tuple[PositiveInt, ...], Field(min_length=1)]
-Sizes = Annotated[tuple[PositiveInt, ...], Field(min_length=2, max_length=3)]
+Degrees = Annotated[float, Field(ge=-360, le=360)]
+Scale = Annotated[float, Field(ge=0.1, le=10)]
+Sigma = Annotated[float, Field(gt=0, le=20)]
+Factor = Annotated[float, Field(ge=1e-3, le=1e3)]
+Intensity = Annotated[float, Field(ge=-1e12, le=1e12)]
+Variance = Annotated[float, Field(ge=0, le=1e12)]
+Displacement = Annotated[float, Field(ge=0, le=400)]
+SpacingMm = Annotated[float, Field(ge=0.05, le=100)]
+Weight = Annotated[float, Field(ge=0, le=1e3)]
+LabelValue = Annotated[int, Field(ge=1, le=255)]
+Steps = Annotated[int, Field(gt=0, le=MOST_STEPS)]
+Voxels = Annotated[int, Field(ge=1, le=4096)]  # along an axis
+Channels = Annotated[int, Field(ge=1, le=4096)]
+Blocks = Annotated[int, Field(ge=1, le=100)]
+Stride = Annotated[int, Field(ge=1, le=64)]
+DegreesRange = Annotated[tuple[Degrees, Degrees], AfterValidator(refuse_descending)]
+ScaleRange = Annotated[tuple[Scale, Scale], AfterValidator(refuse_descending)]
+SigmaRange = Annotated[tuple[Sigma, Sigma], AfterValidator(refuse_descending)]
+FactorRange = Annotated[tuple[Factor, Factor], AfterValidator(refuse_descending)]
+IntensityRange = Annotated[tuple[Intensity, Intensity], AfterValidator(refuse_descending)]
+VarianceRange = Annotated[tuple[Variance, Variance], AfterValidator(refuse_descending)]
+DisplacementRange = Annotated[tuple[Displacement, Displacement], AfterValidator(refuse_descending)]
+Sizes = Annotated[tuple[Voxels, ...], Field(min_length=2, max_length=3)]
+MOST_LEVELS = 12
 
 
 class Section(BaseModel):
@@ -56,17 +78,17 @@ Axes = tuple[Annotated[int, Field(ge=0, le=2)], ...] | None  # null is all
 
 class Affine(Section):
     probability: Probability = options(0.15, "how often")
-    rotation_degrees: Range = options((-30.0, 30.0), "angle about each axis")
+    rotation_degrees: DegreesRange = options((-30.0, 30.0), "angle about each axis")
     axes: Axes = options(None, "in 3D, which axes to turn about, numbered as for flip; null is all")
-    scale: PositiveRange = options((0.7, 1.3), "one factor for all axes")
+    scale: ScaleRange = options((0.7, 1.3), "one factor for all axes")
 
 
 class Elastic(Section):
     probability: Probability = options(0.0, "how often; the paper has none")
-    control_spacing_voxels: Positive = options(
+    control_spacing_voxels: Annotated[float, Field(ge=0.5, le=1000)] = options(
         10.0, "between control points, in voxels of the finest axis (of each where spacing_mm is null)"
     )
-    displacement_voxels: NotNegativeRange = options(
+    displacement_voxels: DisplacementRange = options(
         (0.0, 4.0), "of control points, at most, along each axis, in the same voxels"
     )
     axes: Axes = options(None, "which axes they move along, numbered as for flip; null is all", min_length=1)
@@ -91,27 +113,27 @@ class Flip(Section):
 
 class GaussianNoise(Section):
     probability: Probability = options(0.15, "how often")
-    variance: NotNegativeRange = options((0.0, 0.1), "of the noise: the standard deviation is its root")
+    variance: VarianceRange = options((0.0, 0.1), "of the noise: the standard deviation is its root")
 
 
 class GaussianSmoothing(Section):
     probability: Probability = options(0.15, "how often, for each channel by itself")
-    sigma_voxels: PositiveRange = options((0.5, 1.5), "width of the Gaussian")
+    sigma_voxels: SigmaRange = options((0.5, 1.5), "width of the Gaussian")
 
 
 class ScaleIntensity(Section):
     probability: Probability = options(0.15, "how often")
-    factor: PositiveRange = options((0.7, 1.3), "by which intensities are multiplied")
+    factor: FactorRange = options((0.7, 1.3), "by which intensities are multiplied")
 
 
 class ShiftIntensity(Section):
     probability: Probability = options(0.15, "how often")
-    offset: Range = options((-0.1, 0.1), "added to intensities")
+    offset: IntensityRange = options((-0.1, 0.1), "added to intensities")
 
 
 class AdjustContrast(Section):
     probability: Probability = options(0.15, "how often")
-    gamma: PositiveRange = options((0.7, 1.5), "exponent, on intensities mapped to 0..1 and back")
+    gamma: FactorRange = options((0.7, 1.5), "exponent, on intensities mapped to 0..1 and back")
 
 
 class Augmentation(Section):
@@ -126,13 +148,19 @@ class Augmentation(Section):
 
 
 class Data(Section):
-    channels: tuple[str, ...] = required("image channels in the order the model takes them", min_length=1)
-    labels: dict[str, int] = required("value of each label in the label map, background 0 left out", min_length=1)
-    regions: dict[str, tuple[str, ...]] = required("the model's outputs: each the union of some labels", min_length=1)
-    clip: dict[str, Range] = options(
+    channels: tuple[str, ...] = required(
+        "image channels in the order the model takes them", min_length=1, max_length=64
+    )
+    labels: dict[str, LabelValue] = required(
+        "value of each label in the label map, background 0 left out", min_length=1
+    )
+    regions: dict[str, tuple[str, ...]] = required(
+        "the model's outputs: each the union of some labels", min_length=1, max_length=255
+    )
+    clip: dict[str, IntensityRange] = options(
         {}, "range that a channel's intensities are cut to first, such as {CT: [-160, 240]}; empty cuts nothing"
     )
-    spacing_mm: tuple[Positive, ...] | None = options(
+    spacing_mm: tuple[SpacingMm, ...] | None = options(
         None, "grid that images are resampled to, one number per axis; null keeps the image's own"
     )
     patch_size: Sizes = required("voxels of a training patch and of the inference window")
@@ -156,7 +184,7 @@ class Data(Section):
                 got = f"names {', '.join(unknown)}" if unknown else "is empty"
                 raise ValueError(f"region {region} {got}; it must list some of the labels {', '.join(self.labels)}")
         values = list(self.labels.values())
-        if len(set(values)) < len(values) or min(values) < 1 or max(values) > 255:
+        if len(set(values)) < len(values):
             raise ValueError(f"labels have the values {values}; give each its own value from 1 to 255")
         if len(set(self.channels)) < len(self.channels):
             raise ValueError(f"channels are {', '.join(self.channels)}; name each once")
@@ -165,6 +193,9 @@ class Data(Section):
                 raise ValueError(f"clip names {channel}; the channels are {', '.join(self.channels)}")
             if low >= high:
                 raise ValueError(f"clip of {channel} is [{low:g}, {high:g}]; give the lower end first")
+        if prod(self.patch_size) > MOST_PATCH_VOXELS:
+            size = " x ".join(map(str, self.patch_size))
+            raise ValueError(f"patch_size is {size}; a patch has at most {MOST_PATCH_VOXELS:,} voxels, make it smaller")
         if self.spacing_mm is not None and len(self.spacing_mm) != len(self.patch_size):
             raise ValueError(f"spacing_mm has {len(self.spacing_mm)} numbers, patch_size {len(self.patch_size)}")
         for name in ("affine", "elastic", "flip"):
@@ -192,23 +223,25 @@ class Model(Section):
     """Each field is a keyword of the systems' builders; one that a system does not have does not concern it."""
 
     name: str = options("swin-factorizer", "the system; `factorizer models` lists them")
-    widths: PositiveInts = options((32, 64, 128, 256, 512), "channels per level, the last for the bridge")
-    depths: PositiveInts | None = options(None, "blocks per level; null is one each")
-    strides: PositiveInt | tuple[PositiveInt | tuple[PositiveInt, ...], ...] = options(
+    widths: tuple[Channels, ...] = options(
+        (32, 64, 128, 256, 512), "channels per level, the last for the bridge", min_length=1, max_length=MOST_LEVELS
+    )
+    depths: Annotated[tuple[Blocks, ...], Field(min_length=1, max_length=MOST_LEVELS)] | None = options(
+        None, "blocks per level; null is one each"
+    )
+    strides: Stride | tuple[Stride | tuple[Stride, ...], ...] = options(
         2, "downsampling, for all, per level, or per level and axis"
     )
-    window: PositiveInt | tuple[PositiveInt, ...] = options(
-        8, "side P of a window in voxels (Local and Swin Factorizer)"
-    )
-    head_dim: int = options(8, "channels E of a head (Factorizers and Performer)", gt=0)
-    rank: int = options(1, "rank R of the factorization", gt=0)
-    num_iters: int = options(5, "iterations T of the factorization", gt=0)
+    window: Voxels | tuple[Voxels, ...] = options(8, "side P of a window in voxels (Local and Swin Factorizer)")
+    head_dim: int = options(8, "channels E of a head (Factorizers and Performer)", gt=0, le=4096)
+    rank: int = options(1, "rank R of the factorization", gt=0, le=4096)
+    num_iters: int = options(5, "iterations T of the factorization", gt=0, le=1000)
     solver: Literal["hals", "mu", "semi", "convex", "greedy", "joint"] = options(
         "hals", "how the factorization is updated; all but hals and mu are beyond the paper"
     )
     tolerance: Probability = options(0.1, "share of a matrix that a greedy factorization may leave")
     mixer: Literal["nmf", "none"] = options("nmf", "none leaves the NMF sub-block out")
-    mlp_ratio: float = options(2.0, "hidden width of the MLP over its width; 0 leaves it out", ge=0)
+    mlp_ratio: float = options(2.0, "hidden width of the MLP over its width; 0 leaves it out", ge=0, le=100)
     dropout: Annotated[float, Field(ge=0, lt=1)] = options(0.0, "dropout rate (Factorizers and Performer)")
     position_embedding: bool = options(True, "learned position embedding in the bridge")
     deep_supervision: bool = options(True, "train on the three highest resolutions")
@@ -224,7 +257,18 @@ class Model(Section):
             raise ValueError(
                 f"extra sets {', '.join(sorted(taken))}, which follow from the data section; leave them out"
             )
+        for option, value in self.extra.items():
+            check_extra(option, value)
         return self
+
+
+def check_extra(option: str, value: Any) -> None:
+    """The numbers of a keyword that only the system's builder knows."""
+    if isinstance(value, list | tuple):
+        for part in value:
+            check_extra(option, part)
+    elif isinstance(value, int | float) and option != "seed" and not abs(value) <= MOST_EXTRA:
+        raise ValueError(f"extra sets {option} beyond {MOST_EXTRA:,}; give a smaller number")
 
 
 def model_options(model: Model, name: str, known: Iterable[str]) -> dict[str, Any]:
@@ -234,22 +278,27 @@ def model_options(model: Model, name: str, known: Iterable[str]) -> dict[str, An
 
 
 class Training(Section):
-    max_steps: int = options(100_000, "optimizer steps", gt=0)
-    batch_size: int = options(2, "patches per step, over all devices", gt=0)
+    max_steps: Steps = options(100_000, "optimizer steps")
+    batch_size: int = options(2, "patches per step, over all devices", gt=0, le=4096)
     optimizer: Literal["adamw", "muon"] = options("adamw", "muon needs fewer steps, at rates from about 1e-3")
-    learning_rate: Positive = options(1e-4, "peak learning rate")
-    weight_decay: NotNegative = options(1e-2, "what weights lose per step, times the learning rate")
-    warmup_steps: int = options(2_000, "steps of linear rise before the cosine; at most a tenth of max_steps", ge=0)
-    dice_epsilon: float = options(1e-5, "added to numerator and denominator of the soft Dice loss", gt=0)
-    deep_supervision_weights: tuple[NotNegative, ...] = options(
-        (1.0, 0.5, 0.25), "of the loss at full, half and quarter resolution; the first above 0", min_length=1
+    learning_rate: float = options(1e-4, "peak learning rate", gt=0, le=10, allow_inf_nan=False)
+    weight_decay: Weight = options(1e-2, "what weights lose per step, times the learning rate")
+    warmup_steps: int = options(
+        2_000, "steps of linear rise before the cosine; at most a tenth of max_steps", ge=0, le=MOST_STEPS
     )
-    gradient_clip: Annotated[float, Field(gt=0)] | None = options(
+    dice_epsilon: float = options(1e-5, "added to numerator and denominator of the soft Dice loss", gt=0, le=1e6)
+    deep_supervision_weights: tuple[Weight, ...] = options(
+        (1.0, 0.5, 0.25),
+        "of the loss at full, half and quarter resolution; the first above 0",
+        min_length=1,
+        max_length=MOST_LEVELS,
+    )
+    gradient_clip: Annotated[float, Field(gt=0, le=1e9)] | None = options(
         None, "largest norm of the gradient; null is no limit"
     )
-    checkpoint_every: int = options(1_000, "steps between checkpoints", gt=0)
-    validate_every: int = options(5_000, "steps between validations on the held-out fold", gt=0)
-    folds: int = options(5, "of the cross-validation", ge=2)
+    checkpoint_every: Steps = options(1_000, "steps between checkpoints")
+    validate_every: Steps = options(5_000, "steps between validations on the held-out fold")
+    folds: int = options(5, "of the cross-validation", ge=2, le=10_000)
     seed: int = options(0, "of the weights, the folds, the patches and the augmentation", ge=0, lt=2**32)
 
     @model_validator(mode="after")
@@ -262,7 +311,7 @@ class Training(Section):
 
 
 class Inference(Section):
-    overlap: Annotated[float, Field(ge=0, lt=1)] = options(0.5, "of neighbouring windows, as a share of the window")
+    overlap: Annotated[float, Field(ge=0, le=0.95)] = options(0.5, "of neighbouring windows, as a share of the window")
     blending: Literal["constant", "gaussian"] = options("constant", "weight of a window's voxels in the average")
     threshold: Probability = options(0.5, "probability from which a voxel belongs to a region")
 

@@ -98,6 +98,12 @@ class BoundedLoader(yaml.SafeLoader):
         self.depth -= 1
         return node
 
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: a name must be text, not a list or names")
+        return super().construct_mapping(node, deep)
+
 
 def parse_yaml(text: str) -> Any:
     """What a YAML text holds; a `yaml.YAMLError` says what is wrong with it."""

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from difflib import SequenceMatcher
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -14,11 +16,17 @@ import yaml
 from pydantic import ValidationError
 
 from factorizer.config import Model, Preset, Section
+from factorizer.files import MOST_YAML_BYTES, FileError, parse_yaml, read_text
 from factorizer.models.registry import options_of, suggestion
+from factorizer.words import printable
 
 PRESET_FOLDER = resources.files("factorizer") / "presets"
 ZOO = "zoo:"  # before the name of a model that ships with the package
 ZOO_FOLDER = resources.files("factorizer") / "zoo"
+
+FREE = ("data.labels", "data.regions", "data.clip", "model.extra")  # sections with names of the user's own
+MOST_PROBLEMS = 20  # of a preset that are listed
+LONGEST = 100  # characters of a value in a message
 
 
 class PresetError(ValueError):
@@ -30,21 +38,24 @@ def preset_names() -> list[str]:
     return sorted(file.name.removesuffix(".yaml") for file in PRESET_FOLDER.iterdir() if file.name.endswith(".yaml"))
 
 
+def zoo_presets() -> list[str]:
+    """The models of the zoo, each with the preset it was trained by."""
+    if not ZOO_FOLDER.is_dir():
+        return []
+    return sorted(folder.name for folder in ZOO_FOLDER.iterdir() if (folder / "config.yaml").is_file())
+
+
 def load_preset(name_or_path: str | Path) -> Preset:
     """Read a preset by its name, that of zoo:NAME, or a YAML file by its path (anything with a slash or a suffix)."""
     text = str(name_or_path)
     if text.startswith(ZOO):
-        config = ZOO_FOLDER / text.removeprefix(ZOO) / "config.yaml"
-        if not config.is_file():
-            raise PresetError(f"there is no model {text}; `factorizer zoo` lists them")
-        return parse_preset(config.read_text(), text)
+        name = text.removeprefix(ZOO)
+        if name not in zoo_presets():
+            hint = suggestion(name, zoo_presets())
+            raise PresetError(f"there is no model {text}; `factorizer zoo` lists them{hint}")
+        return parse_preset((ZOO_FOLDER / name / "config.yaml").read_text(), text)
     if Path(text).suffix in (".yaml", ".yml") or "/" in text:
-        path = Path(text)
-        if not path.is_file():
-            raise PresetError(
-                f"there is no preset file {text}; give a file, or one of the names {', '.join(preset_names())}"
-            )
-        return parse_preset(path.read_text(), text)
+        return parse_preset(read_preset_file(Path(text)), text)
     if text not in preset_names():
         raise PresetError(
             f"no preset is named {text!r}{suggestion(text, preset_names())}; choose one of {', '.join(preset_names())}"
@@ -52,10 +63,21 @@ def load_preset(name_or_path: str | Path) -> Preset:
     return parse_preset((PRESET_FOLDER / f"{text}.yaml").read_text(), text)
 
 
+def read_preset_file(path: Path) -> str:
+    if not path.exists():
+        raise PresetError(
+            f"there is no preset file {path}; give a file, or one of the names {', '.join(preset_names())}"
+        )
+    try:
+        return read_text(path, most_bytes=MOST_YAML_BYTES)
+    except FileError as error:
+        raise PresetError(str(error)) from None
+
+
 def parse_preset(text: str, origin: str) -> Preset:
     """A preset from YAML; the error names every field that is wrong."""
     try:
-        values = yaml.safe_load(text)
+        values = parse_yaml(text)
     except yaml.YAMLError as error:
         raise PresetError(f"{origin} is not YAML: {error}") from None
     if not isinstance(values, dict):
@@ -67,8 +89,11 @@ def validate_preset(values: dict[str, Any], origin: str) -> Preset:
     try:
         return Preset.model_validate(values)
     except ValidationError as error:
-        problems = "\n".join(f"  {describe(problem)}" for problem in error.errors())
-        raise PresetError(f"{origin} cannot be used:\n{problems}") from None
+        found = error.errors(include_url=False, include_context=False)
+        lines = [f"  {describe(problem)}" for problem in found[:MOST_PROBLEMS]]
+        if len(found) > MOST_PROBLEMS:
+            lines.append(f"  and {len(found) - MOST_PROBLEMS} more")
+        raise PresetError("\n".join([f"{origin} cannot be used:", *lines])) from None
 
 
 def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
@@ -83,15 +108,54 @@ def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
         for parent in parents:
             known = [name for name, value in section.items() if isinstance(value, dict)]
             if parent not in known:
-                hint = suggestion(parent, known)
+                hint = suggestion(parent, known) or suggest_path(values, path, text)
                 listed = ", ".join(known) or "none"
                 raise PresetError(f"--set got {change!r}; there is no section {parent!r}{hint}; here are {listed}")
             section = section[parent]
+        hint = suggest_path(values, path, text)
+        if field not in section and hint and ".".join(parents) not in FREE:
+            raise PresetError(f"--set got {change!r}; there is no field {path!r}{hint}")
         try:
-            section[field] = yaml.safe_load(text)
+            value = parse_yaml(text)
         except yaml.YAMLError as error:
             raise PresetError(f"--set got {change!r}; the value is not YAML: {error}") from None
+        if not isinstance(section.get(field), str):
+            refuse_bare_list(value, change)
+        section[field] = value
     return validate_preset(values, "the preset with --set")
+
+
+def suggest_path(values: Any, path: str, text: str) -> str:
+    """Where a field is that was named without its section, or with a wrong one."""
+    found = [known for known in field_paths(values) if known.endswith(f".{path}")]
+    if not found and "." in path:
+        found = [known for known in field_paths(values) if known.endswith(f".{path.rpartition('.')[2]}")]
+    if not found or path in field_paths(values):
+        return ""
+    found.sort(key=lambda known: SequenceMatcher(None, known, path).ratio(), reverse=True)
+    others = f" (or {', '.join(found[1:4])})" if len(found) > 1 else ""
+    return f"; did you mean {found[0]}={text}{others}"
+
+
+def field_paths(values: Any, before: str = "") -> list[str]:
+    """The fields of all sections, as --set names them."""
+    paths = []
+    for name, value in values.items():
+        path = f"{before}{name}"
+        if isinstance(value, dict) and path not in FREE:
+            paths += field_paths(value, f"{path}.")
+        else:
+            paths.append(path)
+    return paths
+
+
+def refuse_bare_list(value: Any, change: str) -> None:
+    """A list needs brackets: without them 8,16 is text."""
+    parts = value.split(",") if isinstance(value, str) else []
+    if len(parts) > 1 and all(re.fullmatch(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", part) for part in parts):
+        path = change.partition("=")[0]
+        listed = ",".join(part.strip() for part in parts)
+        raise PresetError(f"--set got {change!r}; a list stands in brackets: '{path}=[{listed}]'")
 
 
 def refuse_idle_options(preset: Preset, changes: Iterable[str]) -> None:
@@ -119,7 +183,16 @@ def describe(problem: Any) -> str:
         return f"{place}: this field is missing"
     message = problem["msg"].removeprefix("Value error, ")
     whole = problem["type"] == "value_error" and isinstance(problem["input"], dict)  # its message says what was got
-    return f"{place}: {message}" if whole else f"{place}: {message} (got {problem['input']!r})"
+    return f"{place}: {message}" if whole else f"{place}: {message} (got {shorten(problem['input'])})"
+
+
+def shorten(value: Any) -> str:
+    """What was got, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # a number with more digits than Python prints
+        return "a number with thousands of digits"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def fields_of(path: Iterable[Any]) -> Iterable[str]:
@@ -147,5 +220,8 @@ def yaml_lines(values: Section, indent: str) -> Iterator[str]:
 
 def scalar(value: Any) -> str:
     """A value on one line of YAML."""
-    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=10**6, allow_unicode=True)
+    style: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "width": 10**6}
+    text = yaml.safe_dump(value, **style, allow_unicode=True)
+    if printable(text) != text:  # what would steer a terminal stands as an escape, which YAML reads back
+        text = yaml.safe_dump(value, **style, allow_unicode=False)
     return text.removesuffix("...\n").strip()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -87,6 +88,16 @@ def test_a_bad_case_is_reported_and_the_others_go_on(folder: Path) -> None:
     (problem,) = store.prepare(["case_000", "case_001"])
     assert problem.case == "case_000"
     assert list(store.entries) == ["case_001"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
+def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+    file = folder / "set" / "imagesTr" / "case_000.nii.gz"
+    cases = read_cohort(folder / "set").cases
+    file.unlink()
+    os.mkfifo(file)
+    (problem,) = CaseStore(folder / "cache", cases, SETTINGS).prepare(["case_000", "case_001"])
+    assert str(problem) == f"{file}: it is not a regular file; give a file"
 
 
 def test_an_interrupted_write_leaves_nothing_behind(folder: Path, monkeypatch) -> None:

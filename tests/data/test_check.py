@@ -64,6 +64,8 @@ def test_each_defect_is_named_on_one_line_and_the_exit_code_says_so(tmp_path: Pa
     assert "not declared: 9" in errors[1]
     (warning,) = [line for line in result.stderr.splitlines() if line.startswith("warning ")]
     assert "every voxel of channel T1 is 7" in warning
+    assert "2 errors, 1 warning" in result.stdout
+    assert result.stderr.index("warning ") > result.stderr.rindex("error ")
 
 
 def test_json(tmp_path: Path) -> None:
@@ -206,6 +208,7 @@ def test_folds_are_of_the_labelled_and_in_json(tmp_path: Path) -> None:
         dealt = [name for names in json.loads(file.read_text())["folds"].values() for name in names]
         assert sorted(dealt) == [f"sub-strokecase000{i}" for i in (0, 1, 3)]
     assert "not a NIfTI image" in result.output
+    assert "fold 1: 1 case\n" in result.output
     result = runner.invoke(app, ["data", "folds", str(folder), "-o", str(tmp_path / "folds.csv")])
     assert result.exit_code == 2
     assert "ends in .json" in result.output

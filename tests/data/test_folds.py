@@ -70,11 +70,11 @@ def test_a_given_split_may_have_any_fold_numbers(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("name,fold\na,1\n", "its columns are name, fold; give the columns case and fold"),
-        ("case,fold\ncase000,1\n", r"no fold for 1 cases \(case001\)"),
+        ("case,fold\ncase000,1\n", r"no fold for 1 case \(case001\)"),
         ("case,fold\ncase000,x\ncase001,1\n", "case case000 has the fold 'x'"),
         ("case,fold\ncase000,1\ncase001,1\ncase000,2\n", "case000 stands in two folds"),
         ("case,fold\ncase000,1\ncase001,2\n", "patient patient0 is in the folds 1 and 2"),
-        ("case,fold\ncase000\n", "case case000 has the fold None"),
+        ("case,fold\ncase000\n", "line 2: case case000 has the fold ''"),
     ],
 )
 def test_a_split_that_cannot_be_used_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -88,8 +88,37 @@ def test_a_table_from_a_spreadsheet_and_a_missing_one(tmp_path: Path) -> None:
     file = tmp_path / "folds.csv"
     file.write_text("case,fold\ncase000,0\ncase001,0\n", encoding="utf-8-sig")
     assert read_folds(file, make_cases(2)) == {0: ["case000", "case001"]}
-    with pytest.raises(DataError, match="the file cannot be read"):
+    with pytest.raises(DataError, match="there is no such file; give a CSV"):
         read_folds(tmp_path / "nowhere.csv", make_cases(2))
+
+
+def test_a_table_with_semicolons_and_capitals(tmp_path: Path) -> None:
+    file = tmp_path / "folds.csv"
+    file.write_text("Case;FOLD\r\ncase000; 0 \r\ncase001;1\r\n", encoding="utf-8-sig")
+    assert read_folds(file, make_cases(2)) == {0: ["case000"], 1: ["case001"]}
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("folds.csv", f"case,fold\ncase000,{'9' * 5000}\n", "line 2: case case000 has the fold '999"),
+        ("folds.csv", "case,fold\ncase000,\u00b2\n", "has the fold '\u00b2'; give whole numbers"),
+        ("folds.csv", f"case,fold\n{'x' * 140_000},0\n", "it is not a table"),
+        ("folds.csv", "case,fold\n,0\n", "line 2 has no case"),
+        ("folds.json", "[" * 200_000, "nested too deep; give a CSV"),
+        ("folds.json", '{"folds": {"0": "case000"}}', "it holds no folds .folds has no list of names '0'"),
+        ("folds.json", '{"folds": {"0": [["case000"]]}}', "it holds no folds"),
+        ("folds.json", '{"folds": {"-1": ["case000"]}}', "has the fold '-1'"),
+        ("folds.json", '{"folds": [1]}', "it holds no folds"),
+        ("folds.json", '[{"val": ["case000"]}]', "split 0 has no list of names 'train'"),
+        ("folds.json", "5", "it holds no folds"),
+    ],
+)
+def test_hostile_splits_are_one_error(tmp_path: Path, name: str, content: str, message: str) -> None:
+    file = tmp_path / name
+    file.write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_folds(file, make_cases(1))
 
 
 def test_a_case_in_two_folds_of_a_json_is_named(tmp_path: Path) -> None:
@@ -105,9 +134,9 @@ def test_a_run_keeps_its_folds_whatever_is_right_today(tmp_path: Path) -> None:
     write_folds(file, {0: ["case000", "gone"], 1: ["case001"]}, origin="before")
     cases = make_cases(3, per_patient=2)
     assert read_own_folds(file, cases) == {0: ["case000"], 1: ["case001"]}
-    with pytest.raises(DataError, match=r"none of the 1 cases is in it \(case000, gone, case001, ...\)"):
+    with pytest.raises(DataError, match=r"none of the 1 case is in it \(case000, gone, case001, ...\)"):
         read_own_folds(file, [Case("other", {})])
-    with pytest.raises(DataError, match="no fold for 1 cases"):
+    with pytest.raises(DataError, match="no fold for 1 case"):
         read_folds(file, cases)
     with pytest.raises(DataError, match="patient patient0 is in the folds 0 and 1"):
         read_folds(file, cases[:2])

@@ -14,7 +14,7 @@ from nibabel.orientations import ornt_transform
 from writing import SHAPE, random_image, random_label, write_isles, write_msd, write_nifti
 
 from factorizer.data.cases import Case, Cohort, DataError, Source
-from factorizer.data.images import canonical_grid, read_image, read_label, restore_orientation
+from factorizer.data.images import VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import Preprocessing, prepare_case, restore
 
@@ -127,6 +127,29 @@ def test_a_bad_image_is_named_with_a_remedy(cohort: Cohort, array, affine, messa
     assert problem.remedy
 
 
+def test_grids_far_apart_are_compared() -> None:
+    near, far = (VoxelGrid((4, 4, 4), np.diag((1.0, 1.0, 1.0, 1.0))) for _ in range(2))
+    far.affine[0, 3] = 1e300
+    assert "mm away" in far.differs_from(near)
+    assert far.differs_from(far) == ""
+
+
+def test_values_that_float32_does_not_hold_are_named(tmp_path: Path) -> None:
+    for scale, message in ((1e40, "1 voxels of channel T1 are NaN or infinite"), (1e-60, "as far as float32 can tell")):
+        image = np.zeros(SHAPE)
+        image[1, 2, 3] = scale
+        file = write_nifti(tmp_path / "image.nii.gz", image)
+        with pytest.raises(DataError, match=message):
+            read_image(Case("case", {"T1": Source(file)}))
+
+
+def test_a_label_with_infinite_values_is_refused(cohort: Cohort) -> None:
+    case = cohort.cases[0]
+    write_nifti(case.label, nan_image())
+    with pytest.raises(DataError, match="it has values that are not declared"):
+        read_label(case, cohort.label_values, read_image(case).grid)
+
+
 def test_a_file_cut_short_is_named(cohort: Cohort) -> None:
     file = image_file(cohort.cases[0])
     file.write_bytes(file.read_bytes()[:-2000])
@@ -146,7 +169,7 @@ def test_a_file_without_permission_is_named(cohort: Cohort, monkeypatch) -> None
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(nibabel, "load", refuse)
+    monkeypatch.setattr(gzip, "open", refuse)
     with pytest.raises(DataError, match="the file cannot be read; give yourself permission"):
         read_image(cohort.cases[0])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -125,3 +126,88 @@ def test_one_case_of_a_data_set(tmp_path: Path) -> None:
     cases, problems = read_inputs([tmp_path / "strokes"], CHANNELS)  # to predict, labels are not needed
     assert len(cases) == 2
     assert problems == []
+
+
+@pytest.mark.parametrize("separator", ["_", "-", "."])
+def test_files_named_after_channels_are_one_case(tmp_path: Path, separator: str) -> None:
+    files = write_channels(tmp_path, *(f"p{i}{separator}{c}" for i in "12" for c in ("ADC", "dwi")))
+    cases, problems = read_inputs([tmp_path], CHANNELS)
+    assert problems == []
+    assert [case.name for case in cases] == ["p1", "p2"]
+    assert [cases[1].channels[c].file for c in CHANNELS] == [files[3], files[2]]
+    assert cases[1].channels["DWI"].count == 1
+
+
+def test_spellings_of_channels_in_a_folder(tmp_path: Path) -> None:
+    write_channels(tmp_path, *(f"sub-1_ses-2_{c}" for c in ("T2f", "t1n", "t1ce", "T2W")))
+    (case,), problems = read_inputs([tmp_path], ("FLAIR", "T1", "T1Gd", "T2"))
+    assert (case.name, problems) == ("sub-1_ses-2", [])
+    assert case.channels["T1Gd"].file.name == "sub-1_ses-2_t1ce.nii.gz"
+
+
+def test_an_incomplete_case_of_a_folder_names_the_missing_channel(tmp_path: Path) -> None:
+    write_channels(tmp_path, "p1_dwi", "p1_adc", "p2_dwi", "p3_dwi", "p3_adc")
+    write_nifti(tmp_path / "p3_DWI.nii", np.ones((4, 4, 4), np.float32))
+    (case,), (second, third) = read_inputs([tmp_path], CHANNELS)
+    assert case.name == "p1"
+    assert "p2 has no file for channel ADC (there is p2_dwi.nii.gz); add p2_adc.nii.gz" in str(second)
+    assert "p3_DWI.nii and p3_dwi.nii.gz are both named as channel DWI" in str(third)
+
+
+def test_a_file_with_all_channels_may_be_named_after_one(tmp_path: Path) -> None:
+    write_nifti(tmp_path / "p1_dwi.nii.gz", np.ones((4, 4, 4, 2), np.float32))
+    (case,), problems = read_inputs([tmp_path], CHANNELS)
+    assert (case.name, problems) == ("p1_dwi", [])
+    assert case.channels["ADC"].count == 2
+
+
+def test_other_contrasts_and_masks_of_a_case_are_left_out_with_a_word(tmp_path: Path) -> None:
+    write_channels(tmp_path, "p1_dwi", "p1_adc", "p1_flair", "p1_msk", "other")
+    cases, (warning,) = read_inputs([tmp_path], CHANNELS)
+    assert [case.name for case in cases] == ["other", "p1"]
+    assert warning.severity == "warning"
+    assert "left out: p1_flair.nii.gz, p1_msk.nii.gz; the model takes DWI, ADC" in str(warning)
+    cases, (warning,) = read_inputs([tmp_path], ("ADC",))
+    assert [case.name for case in cases] == ["other", "p1_adc"]  # a channel is a case, under its whole name
+    assert "left out: p1_dwi.nii.gz, p1_flair.nii.gz, p1_msk.nii.gz" in str(warning)
+    cases, problems = read_inputs([tmp_path], ("MRI",))  # no file is named so, and each may be meant
+    assert len(cases) == 5
+    assert problems == []
+
+
+def test_pipes_are_refused_or_passed_over(tmp_path: Path) -> None:
+    write_channels(tmp_path, "a")
+    for name in ("b.nii.gz", "list.csv"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(DataError, match="a pipe or a device"):
+            read_inputs([tmp_path / name], CHANNELS)
+    assert [case.name for case in read_inputs([tmp_path], CHANNELS)[0]] == ["a"]
+
+
+def test_a_list_with_semicolons_and_capitals(tmp_path: Path) -> None:
+    write_channels(tmp_path, "x", "y")
+    (tmp_path / "LIST.CSV").write_text("CASE;adc;Dwi\r\n1;x.nii.gz;y.nii.gz\r\n", encoding="utf-8-sig")
+    (case,), problems = read_inputs([tmp_path / "LIST.CSV"], CHANNELS)
+    assert problems == []
+    assert case.channels["ADC"].file.name == "x.nii.gz"
+    (tmp_path / "list.json").write_text(json.dumps([{"Case": 7, "IMAGE": "x.nii.gz"}]), encoding="utf-8-sig")
+    (case,), _ = read_inputs([tmp_path / "list.json"], CHANNELS)
+    assert case.name == "7"
+
+
+def test_a_folder_beside_cases_of_another_data_set_is_read_by_itself(tmp_path: Path) -> None:
+    for name in ("flair", "t1", "t1ce", "t2"):
+        write_nifti(tmp_path / "case1" / f"case1_{name}.nii.gz", np.ones((4, 4, 4), np.float32))
+        for patient in ("p1", "p2"):
+            write_nifti(tmp_path / "many" / f"{patient}_{name}.nii.gz", np.ones((4, 4, 4), np.float32))
+    write_channels(tmp_path / "scans", "a_dwi", "a_adc")
+    for folder, channels, names in (
+        ("scans", CHANNELS, ["a"]),
+        ("many", ("FLAIR", "T1", "T1Gd", "T2"), ["p1", "p2"]),
+    ):
+        cases, problems = read_inputs([tmp_path / folder], channels)
+        assert problems == []
+        assert [case.name for case in cases] == names
+    (tmp_path / "scans" / "a_adc.nii.gz").unlink()
+    _, (problem,) = read_inputs([tmp_path / "scans"], CHANNELS)
+    assert "a has no file for channel ADC" in str(problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -18,10 +19,12 @@ from writing import (
     write_pairs,
 )
 
+from factorizer.data import layouts
 from factorizer.data.cases import DataError, note_renamed_labels, select_channels, select_label_values
 from factorizer.data.check import check_cohort
-from factorizer.data.images import read_image, read_label, read_picture
+from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
+from factorizer.data.pictures import read_mask, read_picture
 from factorizer.data.regions import labels_to_regions
 from factorizer.preset_files import load_preset
 
@@ -227,9 +230,9 @@ def test_deep_masks_keep_their_classes(tmp_path: Path) -> None:
     values = np.array([[0, 1], [2, 1]])
     for name, array in {"a": values.astype(np.uint16), "b": 300 * values.astype(np.uint16)}.items():
         Image.fromarray(array).save(tmp_path / f"{name}.png")
-    kept, _ = read_picture("a", tmp_path / "a.png", as_label=True)
+    kept = read_mask("a", tmp_path / "a.png")
     np.testing.assert_array_equal(kept, values)
-    foreground, _ = read_picture("b", tmp_path / "b.png", as_label=True)
+    foreground = read_mask("b", tmp_path / "b.png")
     np.testing.assert_array_equal(foreground, values > 0)
 
 
@@ -314,13 +317,25 @@ def test_what_is_no_data_set_is_said(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "it cannot be read"),
+        ("{", "it is not JSON"),
         ("[]", "it holds no description"),
-        ('{"modality": "MRI", "labels": {"1": "a"}, "training": []}', "does not say what it should"),
-        ('{"modality": {"0": "MRI"}, "labels": ["a"], "training": []}', "does not say what it should"),
-        ('{"modality": {"0": "MRI"}, "training": []}', "KeyError: 'labels'"),
-        ('{"modality": {"0": "MRI"}, "labels": {"1": "a"}, "training": [{}]}', "KeyError: 'image'"),
+        ('{"modality": "MRI", "labels": {"1": "a"}, "training": []}', 'modality is "MRI"; it should be names'),
+        ('{"modality": {"0": "MRI"}, "labels": ["a"], "training": []}', "labels is .*; it should be names with values"),
+        ('{"modality": {"0": "MRI"}, "training": []}', "labels is missing"),
+        (
+            '{"modality": {"0": "MRI"}, "labels": {"1": "a"}, "training": [{}]}',
+            "image of an entry .* is missing",
+        ),
         ('{"channel_names": {"0": "CT"}, "labels": {"background": 0}}', "its labels are none"),
+        ('{"channel_names": {"0": "CT"}, "labels": {"a": 1e400}}', "label a is Infinity; it should be a whole number"),
+        ('{"channel_names": {"0": ["CT"]}, "labels": {"a": 1}}', "it should be text in quotation marks"),
+        ('{"channel_names": {"0": "CT"}, "labels": {"a": 1}, "file_ending": 5}', "file_ending is 5; it should be text"),
+        (
+            '{"modality": {"0": "MRI"}, "labels": {"1": "a"}, "training": [{"image": 5}]}',
+            "training is 5; it should be text",
+        ),
+        (json.dumps({"modality": {str(i): "x" for i in range(99)}, "labels": {}, "training": []}), "at most 64"),
+        ("[" * 200_000, "nested too deep"),
         (
             '{"channel_names": {"0": "CT"}, "labels": {"a": 300}}',
             "its labels are a = 300; give labels with values from",
@@ -333,11 +348,21 @@ def test_a_malformed_description_is_one_error(tmp_path: Path, content: str, mess
         read_cohort(tmp_path)
 
 
+def test_our_own_mistakes_are_not_blamed_on_a_description(tmp_path: Path, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise KeyError("a mistake of ours")
+
+    write_isles(tmp_path)
+    monkeypatch.setattr(layouts, "find_mask", fail)
+    with pytest.raises(KeyError, match="a mistake of ours"):
+        read_cohort(tmp_path)
+
+
 def test_a_folder_without_permission_is_said(tmp_path: Path, monkeypatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "iterdir", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(DataError, match="the folder cannot be read; give yourself permission"):
         read_cohort(write_msd(tmp_path))
 
@@ -357,9 +382,9 @@ def test_a_jpeg_mask_is_what_is_brighter_than_half(tmp_path: Path) -> None:
         file.unlink()
     for mode in ("L", "RGB"):
         Image.fromarray(255 * wanted.astype(np.uint8)).convert(mode).save(tmp_path / "m_1stHO.jpg", quality=60)
-        ringing, _ = read_picture("m", tmp_path / "m_1stHO.jpg", as_label=False)
+        ringing = read_picture("m", tmp_path / "m_1stHO.jpg")
         assert len(np.unique(ringing)) > 2
-        read, _ = read_picture("m", tmp_path / "m_1stHO.jpg", as_label=True)
+        read = read_mask("m", tmp_path / "m_1stHO.jpg")
         np.testing.assert_array_equal(read > 0, wanted)
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from writing import write_nifti
 
-from factorizer.data.cases import Case, Source
+from factorizer.data.cases import Case, DataError, Source
 from factorizer.data.preprocess import (
     Prepared,
     Preprocessing,
+    check_resampling,
     nonzero_box,
     prepare_case,
     resample,
@@ -132,3 +133,74 @@ def test_channels_are_clipped_before_all_else(tmp_path: Path, image) -> None:
     plain = prepare(tmp_path, image, image[0] > 15, **options)
     np.testing.assert_array_equal(prepared.image[0], np.clip(plain.image[0], 12, 15))
     np.testing.assert_array_equal(prepared.image[1], plain.image[1])
+
+
+@pytest.mark.parametrize("exponent", [-145, -110, -80, -60, 60, 70, 90, 120, 127])
+@pytest.mark.parametrize("nonzero", [True, False])
+def test_scores_do_not_depend_on_the_unit_at_all(exponent: int, nonzero: bool) -> None:
+    """Times a power of two, up to the ends of float32: the same bits."""
+    image = np.random.default_rng(0).integers(-900, 1000, (1, 6, 6, 6)).astype(np.float32) / 1024
+    image = image if exponent > -130 else np.rint(16 * image)  # of the smallest numbers few bits are left
+    scored = zscore(np.ldexp(image, exponent), nonzero=nonzero)
+    np.testing.assert_array_equal(scored, zscore(image, nonzero=nonzero))
+    assert scored[image != 0].std() == pytest.approx(1, rel=0.1)
+
+
+def test_ordinary_scores_are_the_plain_formula(image) -> None:
+    """Bit for bit: mean and variance are summed in float64, voxels stay float32."""
+    for unit in (1e-12, 1.0, 1e12):
+        values = image[0][image[0] != 0] * np.float32(unit)
+        values -= values.mean(dtype=np.float64)
+        values /= np.sqrt(np.square(values).mean(dtype=np.float64))
+        scored = zscore(image[:1] * np.float32(unit), nonzero=True)[0]
+        np.testing.assert_array_equal(scored[image[0] != 0], values)
+
+
+def test_an_image_that_fills_float32_is_prepared(tmp_path: Path, image) -> None:
+    usual = prepare(tmp_path / "usual", image - 15 * (image > 0), image[0] > 15)
+    large = prepare(tmp_path / "large", np.ldexp(image - 15 * (image > 0), 114), image[0] > 15)
+    np.testing.assert_array_equal(large.image, usual.image)
+    signed = np.where(image > 15, 3e38, -3e38).astype(np.float32)  # the range itself is beyond
+    assert np.isfinite(prepare(tmp_path / "signed", signed, image[0] > 15).image).all()
+
+
+def test_a_channel_clipped_to_zero_is_zero(tmp_path: Path, image) -> None:
+    options = {"clip": ((-1.0, 0.0), None), "normalization": "zscore", "crop_to_nonzero": False}
+    prepared = prepare(tmp_path, image, image[0] > 15, **options)
+    assert not prepared.image[0].any()
+
+
+@pytest.mark.parametrize(
+    ("size", "message"),
+    [
+        (30.0, "its 16 x 16 x 16 voxels become 480 x 480 x 480, and at most 1,000 times more"),
+        (0.1, "its 16 x 16 x 16 voxels become 2 x 2 x 2, and less than 32 along the longest axis"),
+        (0.002, "its 16 x 16 x 16 voxels become 1 x 1 x 1, and"),
+    ],
+)
+def test_an_image_blown_up_or_squeezed_by_its_spacing_is_refused(tmp_path: Path, image, size, message) -> None:
+    with pytest.raises(DataError, match=rf"case: at the model's spacing {message}") as caught:
+        prepare(tmp_path, image, image[0] > 15, (size,) * 3, spacing_mm=(1.0, 1.0, 1.0))
+    assert caught.value.problems[0].case == "case"
+
+
+@pytest.mark.parametrize(
+    ("before", "spacing", "target"),
+    [
+        ((1760, 1760, 1280), (0.1, 0.1, 0.1), (1.0, 1.0, 1.0)),  # the finest human brain there is
+        ((512, 512, 20), (0.4, 0.4, 10.0), (0.5, 0.5, 0.5)),
+        ((64, 64, 40), (8.0, 8.0, 8.0), (1.0, 1.0, 1.0)),  # SPECT
+        ((512, 512, 1500), (0.8, 0.8, 0.6), (0.7, 0.7, 0.7)),
+    ],
+)
+def test_real_images_are_resampled(before, spacing, target) -> None:
+    check_resampling("case", before, resampled_shape(before, spacing, target))
+
+
+def test_memory_that_runs_out_is_a_problem_of_the_case(tmp_path: Path, image, monkeypatch) -> None:
+    def run_out(*_: object, **__: object) -> None:
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr("torch.nn.functional.interpolate", run_out)
+    with pytest.raises(DataError, match="case: it takes more memory than there is"):
+        prepare(tmp_path, image, image[0] > 15, (1.0, 1.0, 1.0), spacing_mm=(2.0, 2.0, 2.0))

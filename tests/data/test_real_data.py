@@ -20,7 +20,7 @@ from factorizer.inference.load import make_network
 from factorizer.preset_files import load_preset
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
-COUNTS = {"Task04_Hippocampus": 200, "ISLES-2022": 120, "CHASEDB1": 20}
+COUNTS = {"Task04_Hippocampus": 200, "ISLES-2022": 200, "CHASEDB1": 20}
 LAYOUTS = {"Task04_Hippocampus": "msd", "ISLES-2022": "isles", "CHASEDB1": "pairs"}
 PATCHES = {"Task04_Hippocampus": (40, 56, 40), "ISLES-2022": (64, 64, 64), "CHASEDB1": (128, 128)}
 pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real scans are not at {SHARED}")
@@ -82,9 +82,9 @@ def test_a_label_goes_to_the_grid_of_the_network_and_back(cohort: Cohort) -> Non
 def test_the_published_folds_are_taken() -> None:
     cohort = read_cohort(SHARED / "ISLES-2022")
     folds = read_folds(SHARED / "ISLES-2022" / "folds_published.csv", cohort.cases)
-    assert {fold: len(names) for fold, names in folds.items()} == {1: 30, 2: 30, 3: 30, 4: 30}
+    assert {fold: len(names) for fold, names in folds.items()} == {1: 50, 2: 50, 3: 50, 4: 50}
     training, held_out = split_fold(folds, 2)
-    assert len(training) == 90
+    assert len(training) == 150
     assert not set(training) & set(held_out)
 
 

@@ -15,11 +15,20 @@ from writing import write_nifti
 
 from factorizer.cli import app
 from factorizer.evaluation.metrics import detect_lesions
-from factorizer.evaluation.scores import METRICS, Score, mean_scores, read_scores, score_label_maps, write_scores
+from factorizer.evaluation.scores import (
+    METRICS,
+    Score,
+    mean_dice,
+    mean_scores,
+    read_scores,
+    score_label_maps,
+    write_scores,
+)
 from factorizer.preset_files import load_preset
 
 BRATS = load_preset("brats").data
 SPACING = (1.0, 2.0, 3.0)
+HEADER = "case,region,metric,value\n"
 
 
 def score(prediction: np.ndarray, reference: np.ndarray, **options: object) -> dict[tuple[str, str], float]:
@@ -101,13 +110,90 @@ def test_a_table_that_is_wrong_is_named(tmp_path: Path) -> None:
     write_scores(file, rows)
     assert read_scores(file) == rows
     for text, message in (
-        ("case,region\n", "has the columns case, region; a scores.csv has"),
+        ("case,region\na,b\n", "has the columns case, region, and no metric, value; a scores.csv has"),
+        ("case,region,metric,value\n", "it holds no score"),
+        ("case,region,metric,value\n,b,dice,1\n", "line 2: the case is empty"),
         ("case,region,metric,value\na,b,dice,x\n", "line 2: the value is 'x'"),
         ("case,region,metric,value\na,b,dice,1\na,b,dice,1\n", "line 3: a, b, dice is there twice"),
     ):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
             read_scores(file)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value"),
+    [
+        ("dice", "50"),
+        ("dice", "-5"),
+        ("dice", "1e300"),
+        ("dice", "inf"),
+        ("lesion_f1", "1.1"),
+        ("hd95_mm", "-1"),
+        ("hd95_mm", "1e300"),
+        ("volume_ml", "-0.1"),
+        ("reference_volume_ml", "inf"),
+        ("volume_difference_ml", "-1e300"),
+        ("surface_dice", "1e300"),
+    ],
+)
+def test_values_that_cannot_be_are_refused_by_every_reader(tmp_path: Path, metric: str, value: str) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text(f"{HEADER}a,WT,dice,0.5\nb,WT,{metric},{value}\n")
+    command = ["compare", f"one={file}", f"two={file}", "-o", str(tmp_path / "out")]
+    compared = CliRunner().invoke(app, command)
+    profiled = CliRunner().invoke(app, ["profile", "--preset", "isles22", "--scores", f"nnunet={file}"])
+    for result in (compared, profiled):
+        assert result.exit_code == 2
+        assert f"{file}: line 3: {metric} is {float(value):g}; it must be from" in result.stderr
+
+
+def test_values_that_can_be_are_read_and_an_endless_distance_is_undefined(tmp_path: Path) -> None:
+    file = tmp_path / "scores.csv"
+    lines = ["hd95_mm,inf", "dice,nan", "volume_difference_ml,-12.5", "surface_dice,-3"]
+    file.write_text("\ufeffCase;Region;Metric;Value\n" + "".join(f"a;WT;{x.replace(',', ';')}\n" for x in lines))
+    values = [row.value for row in read_scores(file)]
+    assert isnan(values[0])
+    assert isnan(values[1])
+    assert values[2:] == [-12.5, -3]
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+a", "-a", "@a", "a|b", "[/x]", 'a"b', "a\nb", "\x1b[31m"])
+def test_names_are_the_same_when_they_are_read(tmp_path: Path, name: str) -> None:
+    write_scores(tmp_path / "scores.csv", [Score(name, name, "dice", 0.5)])
+    assert read_scores(tmp_path / "scores.csv") == [Score(name, name, "dice", 0.5)]
+
+
+def test_dice_is_the_mean_over_cases_of_the_mean_over_regions(tmp_path: Path) -> None:
+    folds = ["a,ET,dice,0.5\na,TC,dice,1.0\na,ET,hd95_mm,3\n", "b,ET,dice,0.25\n"]
+    for number, text in enumerate(folds):
+        (tmp_path / f"fold{number}").mkdir()
+        (tmp_path / f"fold{number}" / "scores.csv").write_text(HEADER + text)
+    (tmp_path / "test").mkdir()
+    (tmp_path / "test" / "scores.csv").write_text(HEADER + "c,ET,dice,0.0\n")  # of other data
+    assert mean_dice(tmp_path) == (0.75 + 0.25) / 2
+    assert mean_dice(tmp_path / "fold1" / "scores.csv") == 0.25
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("case,value\na,1\n", "no region, metric"),
+        (HEADER + "a,ET,hd95_mm,1\n", "no row"),
+        (HEADER + "a,ET,dice,\n", "line 2: the value is '', not a number"),
+        (HEADER + "a,ET,dice,nan\n", "from 0 to 1"),
+    ],
+)
+def test_scores_without_a_mean_dice_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    file = tmp_path / "scores.csv"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=message):
+        mean_dice(file)
+
+
+def test_a_run_without_scores_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"there is no scores\.csv in"):
+        mean_dice(tmp_path)
 
 
 def test_a_large_case_takes_less_than_two_seconds() -> None:

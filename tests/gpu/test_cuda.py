@@ -76,5 +76,5 @@ def test_training_and_resuming(strokes: Path, tmp_path: Path, precision: str) ->
 def test_predictions(strokes: Path, tmp_path: Path) -> None:
     run = train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=GPU).folder
     image = np.random.default_rng(0).normal(size=(2, 24, 24, 24)).astype(np.float32)
-    ours, theirs = (load(run, device=device).predict(image) for device in ("cpu", "cuda"))
+    ours, theirs = (load(run, device=device).predict(image, spacing_mm=(2.0, 2.0, 2.0)) for device in ("cpu", "cuda"))
     assert (ours != theirs).mean() < 1e-3

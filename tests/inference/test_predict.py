@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import nibabel
@@ -16,6 +20,7 @@ from writing import write_nifti
 
 import factorizer
 from factorizer.cli import app
+from factorizer.data.cases import Case
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
 from factorizer.data.synthetic import write_synthetic
@@ -113,9 +118,38 @@ def test_what_is_there_is_not_overwritten(data: Path, run: Path, tmp_path: Path)
     assert again.exit_code == 2
     assert "is there already; skip it with --continue" in again.stderr
     (tmp_path / "BRATS_002.nii.gz").unlink()
-    result = predict("-i", data, "-o", tmp_path, "--run", run / "fold1", "--continue")
+    other = predict("-i", data, "-o", tmp_path, "--run", run / "fold1", "--continue")
+    assert other.exit_code == 2
+    assert "BRATS_001.nii.gz was made with other weights (as were 4 more); give another --output" in other.stderr
+    assert not (tmp_path / "BRATS_002.nii.gz").exists()
+    result = predict("-i", data, "-o", tmp_path, "--run", run / "fold0", "--continue")
     assert "1 written, 5 skipped, 0 failed" in result.stdout
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_stopped_it_says_how_to_continue(
+    data: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, code: int
+) -> None:
+    started: list[str] = []
+
+    def stop_at_the_third(self: Predictor, case: Case, channels: object) -> object:
+        started.append(case.name)
+        if len(started) == 3:
+            os.kill(os.getpid(), number)
+        return prepare(self, case, channels)
+
+    prepare = Predictor.prepare
+    handler = signal.getsignal(signal.SIGTERM)
+    options = ["-i", data, "-o", tmp_path, "--run", run / "fold0"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Predictor, "prepare", stop_at_the_third)
+        result = predict(*options)
+    assert result.exit_code == code
+    assert "Run the same command with --continue to predict the others" in result.stderr
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert len(list(tmp_path.glob("*.nii.gz"))) == 2
+    assert "4 written, 2 skipped, 0 failed" in predict(*options, "--continue").stdout
 
 
 def test_a_failing_case_does_not_stop_the_others(data: Path, run: Path, tmp_path: Path) -> None:
@@ -128,7 +162,9 @@ def test_a_failing_case_does_not_stop_the_others(data: Path, run: Path, tmp_path
     assert "4 written, 0 skipped, 2 failed" in result.stdout
     assert "BRATS_002.nii.gz" in result.stderr
     assert "it holds 3 channels" in result.stderr
-    assert sorted(file.name[:9] for file in (tmp_path / "out").iterdir()) == [f"BRATS_00{i}" for i in (1, 4, 5, 6)]
+    assert sorted(file.name[:9] for file in (tmp_path / "out").glob("*.nii.gz")) == [
+        f"BRATS_00{i}" for i in (1, 4, 5, 6)
+    ]
 
 
 def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Path) -> None:
@@ -255,18 +291,37 @@ def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) ->
     assert "1 written" in again.stdout
     probabilities, labels = tmp_path / "BRATS_001_probabilities.nii.gz", tmp_path / "BRATS_001.nii.gz"
     probabilities.unlink()
-    labels.write_bytes(b"corrected by hand")
+    before = labels.stat().st_mtime_ns
     options = ["-i", image, "-o", tmp_path, "--run", run / "fold0", "--save-probabilities"]
-    assert predict(*options, "--continue").exit_code == 0
+    assert "1 written" in predict(*options, "--continue").stdout
+    assert labels.stat().st_mtime_ns == before
+    assert "1 skipped" in predict(*options, "--continue").stdout
+    probabilities.unlink()
+    labels.write_bytes(b"corrected by hand")
+    corrected = predict(*options, "--continue")
+    assert corrected.exit_code == 1
+    assert "BRATS_001.nii.gz: it was changed after it was predicted; keep it elsewhere" in corrected.stderr
     assert labels.read_bytes() == b"corrected by hand"
+    assert not probabilities.exists()
+    labels.unlink()
+    assert "1 written" in predict(*options, "--continue").stdout
     labels.unlink()
     assert "BRATS_001_probabilities.nii.gz is there already" in " ".join(predict(*options).stderr.split())
+
+
+def test_predicting_imports_nothing_that_only_training_and_figures_need() -> None:
+    code = (
+        "import sys; from factorizer.inference import load, predict; load.load('zoo:hippocampus', device='cpu');"
+        "print(sorted({'monai', 'lightning', 'matplotlib', 'scipy.stats', 'scipy.spatial'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_the_memory_announced_is_sensible(tmp_path: Path) -> None:
     preset = load_preset("brats")
     for shape, low, high in (((240, 240, 155), 2.0, 6.0), ((1024, 1024, 3), 2.0, 5.0), ((8, 8, 8), 2.0, 5.0)):
-        image = nibabel.Nifti1Image(np.zeros((*shape, 1), np.int16), np.eye(4))
+        image = nibabel.Nifti1Image(np.zeros((*shape, 4), np.int16), np.eye(4))
         nibabel.save(image, tmp_path / "image.nii")
         (case,), _ = read_inputs([tmp_path / "image.nii"], preset.data.channels)
         wanted = memory.estimate_bytes(preset, case, batch_size=1, keep_probabilities=False) / 2**30

@@ -10,6 +10,7 @@ from nibabel.affines import apply_affine
 from torch import Tensor, nn
 
 from factorizer.config import Preset
+from factorizer.data.cases import DataError
 from factorizer.inference.predictor import Predictor
 from factorizer.preset_files import change_preset, load_preset
 
@@ -103,3 +104,41 @@ def test_wrong_calls_of_the_python_interface_are_named() -> None:
         oracle().predict(image, spacing_mm=np.array([1, 1, 1, 2]))
     with pytest.raises(ValueError, match="give a regular 4 x 4 matrix"):
         oracle().predict(image, affine=np.zeros((4, 4)))
+
+
+def test_a_model_with_a_spacing_asks_for_that_of_the_image() -> None:
+    image = np.ones((3, 8, 8, 8), np.float32)
+    with pytest.raises(ValueError, match=r"works at 2 x 2 x 3 mm, .*give spacing_mm=\(...\) or affine=..."):
+        oracle(**{"data.spacing_mm": "[2.0,2.0,3.0]"}).predict(image)
+    oracle(**{"data.spacing_mm": "[2.0,2.0,3.0]"}).predict(image, spacing_mm=(2, 2, 2))
+    oracle(**{"data.spacing_mm": "[2.0,2.0,3.0]"}).predict(image, affine=np.eye(4))
+    oracle().predict(image)  # without a spacing nothing depends on it
+
+
+def test_sizes_that_cannot_be_are_refused_in_python_too() -> None:
+    image = np.ones((3, 8, 8, 8), np.float32)
+    with pytest.raises(ValueError, match=r"voxels are 0\.0001 x 1 x 1 mm, and from 0\.001 to 100 mm are allowed"):
+        oracle().predict(image, spacing_mm=(0.0001, 1, 1))
+    with pytest.raises(ValueError, match="give a regular 4 x 4 matrix"):
+        oracle().predict(image, spacing_mm=(0.0, 1, 1))
+
+
+def test_a_spike_is_a_warning_in_python() -> None:
+    image = np.random.default_rng(0).uniform(1, 2, (3, 12, 12, 12)).astype(np.float32)
+    image[1, 3, 4, 5] = 1e6
+    with pytest.warns(UserWarning, match="channel TC has 1 voxel more than 50 times"):
+        oracle(**{"data.normalization": "zscore"}).predict(image)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_outputs_that_are_no_numbers_are_an_error_that_names_the_image(value: float) -> None:
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = x.clone()
+            y[:, 0, 2, 2, 2] = value
+            return y
+
+    image = np.random.default_rng(0).uniform(0, 1, (3, 9, 9, 9)).astype(np.float32)
+    predictor = Predictor(oracle().preset, [Broken()])
+    with pytest.raises(DataError, match="image: the network's output is NaN or infinite"):
+        predictor.predict(image)

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from monai.data.utils import compute_importance_map
 from monai.inferers.utils import sliding_window_inference
 from torch import Tensor, nn
 
-from factorizer.inference.sliding import Sliding, average, mirror
+from factorizer.inference.sliding import Sliding, average, importance, mirror
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 
@@ -36,6 +37,13 @@ def test_it_is_monais(network: nn.Module, size: tuple[int, ...], blending: str) 
     assert ours.shape == (3, *size)
     torch.testing.assert_close(ours, expected.sigmoid(), rtol=0, atol=1e-6)
     assert len(steps) == sliding.count(size)
+
+
+@pytest.mark.parametrize("blending", ["constant", "gaussian"])
+@pytest.mark.parametrize("window", [(16, 16, 16), (9, 64, 31), (1, 2, 3), (7, 128)])
+def test_weights_inside_a_window_are_monais(window: tuple[int, ...], blending: str) -> None:
+    expected = compute_importance_map(window, mode=blending, sigma_scale=0.125)
+    assert torch.equal(importance(window, blending), torch.as_tensor(expected))
 
 
 def test_an_image_of_the_size_of_the_window_is_a_plain_forward_pass(network: nn.Module) -> None:

@@ -14,11 +14,13 @@ from typer.testing import CliRunner
 from factorizer import preset_files
 from factorizer.cli import app
 from factorizer.data.cases import select_label_values
-from factorizer.data.images import canonical_grid, read_file, read_label
+from factorizer.data.images import canonical_grid, open_image, read_label
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import read_scores, score_label_maps
 from factorizer.inference import zoo
 from factorizer.inference.load import load, read_weights
+from factorizer.inference.postprocess import read_rules
+from factorizer.inference.weights import verify_checksum
 from factorizer.preset_files import PresetError, load_preset
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -55,9 +57,32 @@ def test_weights_beyond_half_precision_are_refused(fold: Path, tmp_path: Path) -
         zoo.write_model(fold, weights, tmp_path / "zoo")
 
 
+def test_messages_name_a_model_of_the_zoo_and_not_where_it_is_installed(small: Path) -> None:
+    def refused(*options: str, source: str = "zoo:small") -> str:
+        with pytest.raises(ValueError, match="zoo:small") as caught:
+            load(source, device="cpu", **dict(zip(options[::2], options[1::2], strict=True)))
+        assert str(small.parent) not in str(caught.value)
+        return str(caught.value)
+
+    assert "zoo:small has the speeds best, not fast" in refused("speed", "fast")
+    (small / "speeds.json").write_text("[]")
+    refused("speed", "fast")
+    content = (small / "weights.safetensors").read_bytes()
+    (small / "weights.safetensors").write_bytes(content[:-1] + b"?")
+    assert "install the package again" in refused()
+    (small / "weights.safetensors").write_bytes(content)
+    config = (small / "config.yaml").read_text()
+    (small / "config.yaml").write_text(config.replace("widths: [8, 16]", "widths: [8, 24]"))
+    assert "the weights of zoo:small are not those of its config.yaml" in refused()
+    (small / "config.yaml").write_text(config.replace("rank: 1", "rank: 0"))
+    refused()
+    with pytest.raises(ValueError, match=r"zoo:small has no postprocessing.json"):
+        read_rules(small, ["lesion"])
+
+
 def test_a_model_names_its_preset(small: Path) -> None:
     assert load_preset("zoo:small") == load_preset(small / "config.yaml")
-    with pytest.raises(PresetError, match=r"there is no model zoo:smal; `factorizer zoo` lists them"):
+    with pytest.raises(PresetError, match=r"the zoo has no model 'smal'"):
         load_preset("zoo:smal")
 
 
@@ -85,6 +110,7 @@ def test_what_ships_is_complete_and_small() -> None:
     assert set(zoo.zoo_names()) == set(SHIPPED)
     for name in SHIPPED:
         model = zoo.describe_model(name)
+        verify_checksum(zoo.zoo_folder(name))
         assert "not for clinical use" in model.card.lower()
         assert "CC BY" in model.card
         assert "CC BY" in (zoo.zoo_folder(name) / "LICENSE.txt").read_text()
@@ -107,7 +133,7 @@ def test_held_out_scans_are_segmented_as_the_card_says(name: str, tmp_path: Path
     assert result.exit_code == 0, result.output
     (written,) = json.loads(result.stdout)["written"].values()
     data = zoo.describe_model(name).preset.data
-    _, grid = read_file(case.name, Path(written), as_label=True)
+    grid = open_image(case.name, Path(written), as_label=True).grid
     ours = read_label(replace(case, label=Path(written)), {v: v for v in (0, *data.labels.values())}, grid)
     theirs = read_label(case, select_label_values(cohort, data.labels), grid)
     scores = score_label_maps(

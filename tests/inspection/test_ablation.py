@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.data.synthetic import write_synthetic
+from factorizer.files import FileError, write_atomically
 from factorizer.inference.load import load
 from factorizer.inspection.ablation import (
     Bench,
@@ -196,6 +197,26 @@ def test_tuning_stays_within_the_bound_and_takes_what_is_cheap() -> None:
     assert slower.combine(slower.singles(), 0.5) is None
 
 
+@pytest.mark.parametrize("content", ["[]", "nothing", "[" * 100_000])
+def test_damaged_files_of_a_run_or_of_an_ablation_are_named(
+    run: Path, data: Path, tmp_path: Path, content: str
+) -> None:
+    damaged = shutil.copytree(run.parent, tmp_path / "run") / run.name
+    (damaged / "cases.json").write_text(content)
+    with pytest.raises(FileError, match=r"cases\.json"):
+        make_bench(damaged, data, device="cpu")
+    (tmp_path / "points.json").write_text(content)
+    with pytest.raises(FileError, match=r"points\.json"):
+        run_ablation(make_bench(run, data, device="cpu"), [], tmp_path / "points.csv", lambda items, label: items)
+
+
+@pytest.mark.parametrize("content", ["study\n" + "x" * 200_000, "study,value\na,b\n", b"\xff\xfe"])
+def test_a_table_of_points_that_cannot_be_read_is_named(tmp_path: Path, content: str | bytes) -> None:
+    write_atomically(tmp_path / "points.csv", content)
+    with pytest.raises(ValueError, match=r"points\.csv is not a table of an ablation"):
+        read_points(tmp_path / "points.csv")
+
+
 def test_what_tuning_chose_is_timed_afresh() -> None:
     tuner = Tuner(Pretend(costs=[0.0, 0.0], savings=[0.2, 0.1]))
     chosen = tuner.combine(tuner.singles(), 0.005)
@@ -241,7 +262,10 @@ def test_the_tune_command_and_predict(run: Path, data: Path, tmp_path: Path, mon
     """With times that do not depend on what else the machine does."""
     saved = {True: 0.9, False: 0.99}
     command = ["tune", "--run", str(run), "--data", str(data), "--max-loss", "50%", "--device", "cpu", "--json"]
-    assert "2 held-out cases say too little" in CliRunner().invoke(app, [*command, "--cases", "2"]).stderr
+    assert (
+        "a loss of Dice cannot be judged by 2 held-out cases"
+        in CliRunner().invoke(app, [*command, "--cases", "2"]).stderr
+    )
     unfinished = shutil.copytree(run, tmp_path / "run" / "fold0")
     (unfinished / "scores.csv").unlink()
     assert "is not trained to its end" in CliRunner().invoke(app, [*command, "--run", str(unfinished)]).stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from importlib import import_module
 from pathlib import Path
+from typing import get_args, get_overloads, get_type_hints
 
 import pytest
 import torch
@@ -13,8 +14,10 @@ import torch.nn.functional as F
 from small import SMALL, build_small
 from torch import Tensor, nn
 
+from factorizer.models import options
 from factorizer.models.nnunet import ConvBlock, ResidualConvBlock
-from factorizer.models.registry import SYSTEMS, build_model, options_of
+from factorizer.models.registry import SYSTEMS, build_model, builder_of, options_of
+from factorizer.nn.unet import UNet
 from factorizer.training.optimizer import make_optimizer
 from factorizer.training.trainer import let_threads_finish
 
@@ -169,6 +172,21 @@ def test_without_deep_supervision_there_is_one_map() -> None:
     for name in ("nnunet", "nnformer"):
         x, _ = batch_of(name)
         assert isinstance(build_small(name, deep_supervision=False).train()(x), Tensor)
+
+
+def test_the_types_of_options_are_those_of_the_builders() -> None:
+    """Every system has a signature of its own for type checkers, which says what its builder takes."""
+    names = {**vars(options), "nn": nn, "UNet": UNet}
+    typed: dict[str, tuple[type, type]] = {}
+    for signature in get_overloads(build_model):
+        hints = get_type_hints(signature, localns=names)
+        for name in get_args(hints["name"]):
+            typed[name] = (get_args(hints["options"])[0], hints["return"])
+    assert set(typed) == set(SYSTEMS)
+    for name, (taken, returned) in typed.items():
+        builder = get_type_hints(builder_of(name))
+        assert get_type_hints(taken) == {option: builder[option] for option in options_of(name)}, name
+        assert issubclass(builder["return"], returned), name
 
 
 def test_an_unknown_system_is_named() -> None:

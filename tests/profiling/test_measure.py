@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -46,6 +47,13 @@ def test_memory_is_that_of_the_network_and_grows_with_training() -> None:
     assert forward is not None
     assert training is not None
     assert 1 < forward < training < 1000
+
+
+def test_what_lies_in_the_working_directory_is_not_run(tmp_path: Path, monkeypatch) -> None:
+    for name in ("factorizer", "torch", "json"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('run from the working directory')")
+    monkeypatch.chdir(tmp_path)
+    assert measure.peak_mib_of_system("nnunet", SMALL, "forward") is not None
 
 
 def test_a_killed_measurement_is_out_of_memory_and_another_failure_is_an_error(monkeypatch) -> None:

@@ -4,47 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from matplotlib.image import imread
 
+from factorizer.preset_files import change_preset, load_preset, to_yaml
 from factorizer.profiling.figure import draw_profile
-from factorizer.profiling.table import Row, add_scores, mean_dice
-
-HEADER = "case,region,metric,value\n"
+from factorizer.profiling.table import Row, add_scores, cost_of_run
 
 
-def test_dice_is_the_mean_over_cases_of_the_mean_over_regions(tmp_path: Path) -> None:
-    folds = ["a,ET,dice,0.5\na,TC,dice,1.0\na,ET,hd95_mm,3\n", "b,ET,dice,0.25\n"]
-    for number, text in enumerate(folds):
-        (tmp_path / f"fold{number}").mkdir()
-        (tmp_path / f"fold{number}" / "scores.csv").write_text(HEADER + text)
-    (tmp_path / "test").mkdir()
-    (tmp_path / "test" / "scores.csv").write_text(HEADER + "c,ET,dice,0.0\n")  # of other data
-    assert mean_dice(tmp_path) == (0.75 + 0.25) / 2
-    assert mean_dice(tmp_path / "fold1" / "scores.csv") == 0.25
-    first, second = add_scores([Row("nnunet"), Row("unetr")], {"nnunet": mean_dice(tmp_path)})
+def test_scores_stand_beside_the_systems_that_have_some() -> None:
+    first, second = add_scores([Row("nnunet"), Row("unetr")], {"nnunet": 0.5})
     assert (first.dice, second.dice) == (0.5, None)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("case,value\na,1\n", "no column metric, region"),
-        (HEADER + "a,ET,hd95_mm,1\n", "no row"),
-        (HEADER + "a,ET,dice,\n", "line 2: the Dice is ''"),
-        (HEADER + "a,ET,dice,nan\n", "from 0 to 1"),
-    ],
-)
-def test_scores_that_cannot_be_read_are_named(tmp_path: Path, text: str, message: str) -> None:
-    file = tmp_path / "scores.csv"
-    file.write_text(text)
-    with pytest.raises(ValueError, match=message):
-        mean_dice(file)
-
-
-def test_a_run_without_scores_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"there is no scores\.csv in"):
-        mean_dice(tmp_path)
 
 
 def test_the_picture_shows_what_there_is(tmp_path: Path) -> None:
@@ -62,3 +31,11 @@ def test_the_picture_shows_what_there_is(tmp_path: Path) -> None:
         heights.append(image.shape[0])
     assert heights[1] > heights[0]  # a second row of panels for the scores
     assert draw_profile(plain, "title", "svg").startswith(b"<?xml")
+
+
+def test_a_network_that_cannot_be_built_has_no_cost(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    for size, known in ((64, True), (48, False)):
+        changes = ["model.name=nnformer", f"data.patch_size=[{size},{size},{size}]"]
+        file.write_text(to_yaml(change_preset(load_preset("isles22"), changes)))
+        assert (cost_of_run(file) is not None) == known

@@ -8,6 +8,7 @@ import pytest
 import torch
 from runs import CPU
 
+from factorizer.doctor import available_cores
 from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training import memory
@@ -76,3 +77,10 @@ def test_what_cannot_fit_is_refused_with_the_field_to_change(
     two = change_preset(preset, [f"training.batch_size={2 * preset.training.batch_size}"])
     with pytest.raises(RunError, match="in each of 2 processes"):  # which share the memory of the machine
         check_memory(two, replace(machine, devices=2))
+
+
+@pytest.mark.parametrize("field", ["workers", "devices"])
+def test_more_processes_than_the_machine_can_feed_are_refused(field: str) -> None:
+    with pytest.raises(RunError, match=f"--{field} is 100000; give . to "):
+        replace(CPU, **{field: 100_000}).check()
+    replace(CPU, workers=available_cores(), devices=1).check()

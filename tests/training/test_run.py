@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import nibabel
 import numpy as np
 import pytest
 import torch
@@ -111,7 +112,7 @@ def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
     train_fold(longer, **(options | {"fold": 1}))  # beside it, the folds of a cross-validation
     assert find_models(tmp_path / "run") == [tmp_path / "run" / "fold1"]
     assert find_models(tmp_path / "run", "all") == [tmp_path / "run" / "fold1"]
-    with pytest.raises(ValueError, match="foldall held out no cases; give a fold that did"):
+    with pytest.raises(ValueError, match="foldall held out no cases; give a fold of a run that did"):
         make_bench(folder, strokes, device="cpu")
 
 
@@ -179,6 +180,29 @@ def test_a_bad_case_is_left_out(strokes: Path, tmp_path: Path) -> None:
     next(copy.rglob("*0002_ses-0001_adc.nii.gz")).unlink()  # which the layout itself misses
     run(copy, tmp_path / "another", say=said.append)
     assert any("strokecase0002" in text and "ADC" in text for text in said)
+
+
+@pytest.mark.parametrize("millimetres", [30.0, 1000.0])
+def test_a_case_with_voxels_that_cannot_be_is_left_out(strokes: Path, tmp_path: Path, millimetres: float) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(strokes, copy)
+    for file in copy.rglob("sub-strokecase0001*.nii.gz"):
+        voxels = np.asanyarray(nibabel.load(file).dataobj)
+        nibabel.save(nibabel.Nifti1Image(voxels, np.diag([millimetres] * 3 + [1.0])), file)
+    said: list[str] = []
+    assert run(copy, tmp_path / "run", say=said.append).finished
+    assert [text for text in said if text.startswith("left out")]
+    assert all("strokecase0001" in text for text in said if text.startswith("left out"))
+    assert sorted(json.loads((tmp_path / "run" / "fold1" / "cases.json").read_text()))[0] == "sub-strokecase0002"
+
+
+def test_memory_that_does_not_suffice_is_said_with_the_step(strokes: Path, tmp_path: Path, monkeypatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        torch.empty(2**60, dtype=torch.uint8)
+
+    monkeypatch.setattr(training_module, "supervised_loss", fail)
+    with pytest.raises(RunError, match=r"the memory does not suffice at step 0; lower data\.patch_size"):
+        run(strokes, tmp_path / "run")
 
 
 def test_accumulated_parts_make_the_same_step(strokes: Path, tmp_path: Path) -> None:

@@ -9,9 +9,11 @@ import typer
 
 from factorizer.commands.console import (
     Json,
+    add_cells,
+    make_table,
     print_json,
-    print_line,
     print_table,
+    print_text,
     progress_bar,
     say,
     say_written,
@@ -20,6 +22,7 @@ from factorizer.commands.console import (
 )
 from factorizer.commands.train import Changes, PresetName, Workers, make_progress, settle, stoppable
 from factorizer.training.environment import check_environment
+from factorizer.words import count
 
 if TYPE_CHECKING:
     from factorizer.inspection.ablation import Point
@@ -31,7 +34,7 @@ DataFolder = Annotated[Path, typer.Option("--data", help="The data set it was tr
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 FEWEST_CASES = 3  # to tune on
 
-Cases = Annotated[int | None, typer.Option("--cases", min=1, help="Only so many of the held-out cases.")]
+Cases = Annotated[int | None, typer.Option("--cases", min=1, max=100_000, help="Only so many of the held-out cases.")]
 
 
 @app.callback()
@@ -45,7 +48,7 @@ def inference(
     data: DataFolder,
     output: Annotated[Path, typer.Option("-o", "--output", help="A folder; one that was begun is gone on with.")],
     baseline: Annotated[Path | None, typer.Option("--baseline", help="Another run, drawn as a dashed line.")] = None,
-    iterations: Annotated[int, typer.Option("--iterations", min=1, help="The largest T.")] = 20,
+    iterations: Annotated[int, typer.Option("--iterations", min=1, max=1000, help="The largest T.")] = 20,
     cases: Cases = None,
     device: Device = "auto",
     json: Json = False,
@@ -93,7 +96,7 @@ def training(
         str,
         typer.Option("--table", help="subblocks (Table 3), position (Table 4), both, or solvers (beyond the paper)."),
     ] = "both",
-    fold: Annotated[int, typer.Option(help="The fold that is held out.")] = 0,
+    fold: Annotated[int, typer.Option(min=0, max=9_999, help="The fold that is held out.")] = 0,
     changes: Changes = None,
     device: Device = "auto",
     workers: Workers = 2,
@@ -129,9 +132,7 @@ def training(
 
 
 def print_points(points: list[Point]) -> None:
-    from rich.table import Table
-
-    table = Table("study", "value", "Dice", "HD95, mm", "ms", "time", "GFLOPs", "note")
+    table = make_table(("study", "value", "Dice", "HD95, mm", "ms", "time", "GFLOPs", "note"))
     for p in points:
         cells = [
             f"{p.dice:.4f}",
@@ -140,7 +141,7 @@ def print_points(points: list[Point]) -> None:
             f"{p.time_ratio:.2f} x",
             f"{p.gflops:.2f}",
         ]
-        table.add_row(p.study, str(p.value), *cells, p.note)
+        add_cells(table, [p.study, p.value, *cells, p.note])
     print_table(table)
 
 
@@ -172,7 +173,8 @@ def tune(
         bench = make_bench(run, data, device=device, limit=cases)
         if len(bench.names) < FEWEST_CASES:
             raise ValueError(
-                f"{len(bench.names)} held-out cases say too little about a loss of Dice; give at least {FEWEST_CASES}"
+                f"a loss of Dice cannot be judged by {count(len(bench.names), 'held-out case')}; "
+                f"give at least {FEWEST_CASES}"
             )
         with progress_bar() as progress:
             task = progress.add_task("scoring as trained", total=None)
@@ -207,16 +209,14 @@ def tune(
         print_json({"best": {"dice": trained}, "speeds": rows})
         return
     if not speeds:
-        print_line(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
+        print_text(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
         return
-    from rich.table import Table
-
-    table = Table("speed", "time", "Dice", "difference [95 %]", "p", "layers")
-    table.add_row("best", "1.00 x", f"{trained:.4f}", "", "", "as trained")
+    table = make_table(("speed", "time", "Dice", "difference [95 %]", "p", "layers"))
+    add_cells(table, ["best", "1.00 x", f"{trained:.4f}", "", "", "as trained"])
     for name, trial in speeds.items():
         d = trial.difference
         cells = [f"{trial.time_ratio:.2f} x", f"{trial.dice:.4f}", f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"]
-        table.add_row(name, *cells, f"{d.p:.2g}", trial.name)
+        add_cells(table, [name, *cells, f"{d.p:.2g}", trial.name])
     print_table(table)
     say("Dice is optimistic by the choice on these cases; `best` is never changed.")
 

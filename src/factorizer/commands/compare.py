@@ -6,13 +6,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
+from rich.text import Text
 
 from factorizer.commands.console import (
     Json,
+    add_cells,
+    make_table,
+    plain,
     print_json,
-    print_line,
+    print_problems,
     print_table,
+    print_text,
     refuse_existing,
     say,
     say_written,
@@ -24,6 +28,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from factorizer.evaluation.compare import Comparison, Entry
+
+MARKS = ("*", "_", "")  # before the best, the second best, and other numbers
+STYLES = {"*": "bold", "_": "underline"}
 
 figure_app = typer.Typer(no_args_is_help=True, help="Draw figures of predictions.")
 
@@ -106,48 +113,65 @@ def as_json(comparison: Comparison) -> object:
         "ranking": [{"place": place, "name": name, "mean": mean} for place, name, mean in rank(comparison)],
         "hd95_undefined": dict(comparison.undefined),
         "left_out": {name: list(cases) for name, cases in comparison.left_out.items()},
+        "differences": [{"what": d.what, "values": dict(d.values)} for d in comparison.differences],
+        "unknown": comparison.unknown,
     }
 
 
 def print_comparison(comparison: Comparison) -> None:
-    from rich.table import Table
-
     from factorizer.evaluation.compare import NAMES, rank
-    from factorizer.reports.tables import body, header, notes, tests_rows
+    from factorizer.reports.tables import body, difference_lines, header, notes, tests_rows
 
-    marks = ("bold", "underline", "")
-    table = Table(*header(comparison))
-    for name, *cells in body(comparison, lambda cell, place: f"[{marks[place]}]{cell}[/]" if marks[place] else cell):
-        table.add_row(escape(name), *cells)
+    table = make_table(header(comparison))
+    for row in body(comparison, lambda cell, place: f"{MARKS[place]}{cell}"):
+        add_cells(table, [row[0], *map(marked, row[1:])])
     print_table(table)
     columns, rows = tests_rows(comparison)
-    tests = Table(*columns, title=f"{escape(comparison.reference)} against the others: paired two-sided Wilcoxon")
+    tests = make_table(columns, title=f"{comparison.reference} against the others: paired two-sided Wilcoxon")
     for row in rows:
-        tests.add_row(*map(escape, row))
+        add_cells(tests, row)
     print_table(tests)
     places = ", ".join(f"{place}. {name}" for place, name, _ in rank(comparison))
     metric = NAMES[comparison.metrics[0]]
-    print_line(escape(f"ranking by mean {metric}, places shared unless significantly different: {places}"))
+    print_text(f"ranking by mean {metric}, places shared unless significantly different: {places}")
     say("What the numbers leave out:")
     for line in notes(comparison):
         say(f"- {line}")
+    say("What differs between the runs:")
+    for line in difference_lines(comparison):
+        say(f"- {line}")
+
+
+def marked(cell: str) -> Text:
+    """A cell in bold where it is the best, underlined where it is the second best."""
+    style = STYLES.get(cell[:1], "")
+    return plain(cell[1:] if style else cell, style)
 
 
 @figure_app.command()
 def qualitative(
-    data: Annotated[Path, typer.Option("--data", help="The data set, in any layout.")],
+    data: Annotated[
+        Path, typer.Option("--data", help="The data set in any layout, or images as `predict` takes them.")
+    ],
     preset: Annotated[str, typer.Option("--preset", help="A preset's name, a YAML file, or zoo:NAME.")],
     predictions: Annotated[
         list[str], typer.Option("-p", "--predictions", metavar="[NAME=]FOLDER", help="Label maps of a system; repeat.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="A new .png file.")],
-    cases: Annotated[
-        str | None, typer.Option("--cases", help="Names, separated by commas; from worst to best unless given.")
+    references: Annotated[
+        Path | None,
+        typer.Option(
+            "-r", "--references", help="A folder of label files, or a data set; the labels of --data unless given."
+        ),
     ] = None,
-    rows: Annotated[int | None, typer.Option("--rows", min=1, help="How many cases, 4 unless given.")] = None,
+    cases: Annotated[
+        str | None, typer.Option("--cases", help="Names, separated by commas; unless given, some from worst to best.")
+    ] = None,
+    rows: Annotated[int | None, typer.Option("--rows", min=1, max=100, help="How many cases, 4 unless given.")] = None,
     channel: Annotated[str | None, typer.Option("--channel", help="To draw on; the preset's first.")] = None,
 ) -> None:
-    """Draw segmentations side by side: a row per case, the ground truth first, then a column per system."""
+    """Draw segmentations side by side: a row per case, the ground truth first if it is known, then a column per
+    system."""
     with user_errors():
         refuse_existing(output)
         if cases and rows:
@@ -163,7 +187,8 @@ def qualitative(
         folders = [parse_folder(text) for text in predictions]
         if len(dict(folders)) < len(folders):
             raise ValueError(f"the systems are named {', '.join(n for n, _ in folders)}; name each as NAME=FOLDER")
-        gallery = Gallery(data, dict(folders), settings)
+        gallery = Gallery(data, dict(folders), settings, references=references)
+        print_problems(gallery.problems)
         chosen = gallery.choose([name.strip() for name in cases.split(",")] if cases else None, rows or 4, track)
         examples = [gallery.read(case, channel or settings.channels[0]) for case in track(chosen, "reading cases")]
         write_atomically(output, draw_examples(examples, labels=settings.labels, regions=settings.regions))

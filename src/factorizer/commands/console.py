@@ -1,4 +1,8 @@
-"""What the commands have in common: options, errors, and printing."""
+"""What the commands have in common: options, errors, and printing.
+
+Names of files, cases, regions and systems are others' words: they are printed as they are, never as markup, and what
+would steer a terminal stands as an escape.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
+
+from factorizer.words import printable
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -23,14 +29,29 @@ SHOWN_ALIKE = 5
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 
+class SafeConsole(Console):
+    """A console that lets no text steer the terminal."""
+
+    def __init__(self, *, stderr: bool = False, width: int | None = None) -> None:
+        super().__init__(stderr=stderr, width=width, highlight=False, emoji=False)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        return super().render_str(printable(text), **options)
+
+
 @contextmanager
 def user_errors() -> Iterator[None]:
-    """Show what the user can mend as one message, not as a traceback."""
+    """Show what the user can fix as one message, not as a traceback."""
     try:
         yield
     except (ValueError, FloatingPointError, OSError) as error:
-        Console(stderr=True).print(f"[red]Error:[/] {escape(str(error))}", soft_wrap=True, highlight=False)
+        print_marked("Error:", "red", str(error))
         raise typer.Exit(2) from None
+
+
+def print_marked(mark: str, color: str, text: str) -> None:
+    """A line on standard error that begins with a coloured word."""
+    SafeConsole(stderr=True).print(Text.assemble((mark, color), " ", printable(text)), soft_wrap=True)
 
 
 def refuse_existing(*files: Path) -> None:
@@ -42,9 +63,28 @@ def refuse_existing(*files: Path) -> None:
 
 def print_table(table: Table) -> None:
     """Nothing is cut or wrapped: a table wider than the terminal is printed as wide as it is."""
-    console = Console()
-    needed = Console(width=10_000).measure(table).maximum
-    Console(width=max(console.width if console.is_terminal else 0, needed)).print(table)
+    console = SafeConsole()
+    needed = SafeConsole(width=10_000).measure(table).maximum
+    SafeConsole(width=max(console.width if console.is_terminal else 0, needed)).print(table)
+
+
+def make_table(columns: Iterable[str], *, title: str = "") -> Table:
+    """A table whose cells `add_cells` fills."""
+    from rich.table import Table
+
+    table = Table(title=plain(title, "table.title") if title else None)
+    for column in columns:
+        table.add_column(plain(column))
+    return table
+
+
+def add_cells(table: Table, cells: Iterable[object]) -> None:
+    """A row; text stands as it is, without markup."""
+    table.add_row(*map(plain, cells))
+
+
+def plain(cell: object, style: str = "") -> Text:
+    return cell if isinstance(cell, Text) else Text(printable(str(cell)), style)
 
 
 def goes_to_subcommand(context: typer.Context, json: bool, example: str) -> bool:
@@ -56,21 +96,25 @@ def goes_to_subcommand(context: typer.Context, json: bool, example: str) -> bool
 
 def scores_table(rows: Sequence[Score]) -> Table:
     """Regions down, the main metrics across: means over cases, HD95 without and with the undefined ones."""
-    from rich.table import Table
-
     from factorizer.evaluation.scores import mean_scores
 
-    table = Table("region", "cases", "Dice", "HD95, mm", "undefined", "penalized", "volume difference, ml", "lesion F1")
+    columns = ("region", "cases", "Dice", "HD95, mm", "undefined", "penalized", "volume difference, ml", "lesion F1")
+    table = make_table(columns)
     for region, means in mean_scores(rows).items():
         cells = [means.dice, means.hd95_mm, means.undefined, means.penalized_hd95_mm]
         cells += [means.volume_difference_ml, means.lesion_f1]
-        table.add_row(region, *(f"{cell:.4g}" for cell in (means.cases, *cells)))
+        add_cells(table, [region, *(f"{cell:.4g}" for cell in (means.cases, *cells))])
     return table
 
 
 def print_line(text: str) -> None:
     """With markup; never cut or wrapped."""
-    Console().print(text, soft_wrap=True, highlight=False)
+    SafeConsole().print(text, soft_wrap=True)
+
+
+def print_text(text: str) -> None:
+    """Without markup; never cut or wrapped."""
+    typer.echo(printable(text))
 
 
 def say_written(file: Path) -> None:
@@ -93,8 +137,7 @@ def print_problems(problems: Iterable[Problem]) -> None:
 def print_problem(problem: Problem) -> None:
     """One line on standard error, never cut."""
     color = {"error": "red", "warning": "yellow"}[problem.severity]
-    line = f"[{color}]{problem.severity}[/] {escape(str(problem))}"
-    Console(stderr=True).print(line, soft_wrap=True, highlight=False)
+    print_marked(problem.severity, color, str(problem))
 
 
 def print_json(value: Any) -> None:
@@ -112,7 +155,7 @@ def without_nan(value: Any) -> Any:
 
 def say(text: str) -> None:
     """A line on standard error, never cut or wrapped."""
-    Console(stderr=True).print(escape(text), soft_wrap=True, highlight=False)
+    SafeConsole(stderr=True).print(Text(printable(text)), soft_wrap=True)
 
 
 def track(items: Sequence[Any], label: str) -> Iterator[Any]:
@@ -123,7 +166,14 @@ def track(items: Sequence[Any], label: str) -> Iterator[Any]:
 
 def progress_bar() -> Progress:
     """On standard error if that is a terminal, and gone when done."""
-    from rich.progress import Progress
+    from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    return Progress(console=console, transient=True, disable=not console.is_terminal)
+    class Description(TextColumn):
+        """What is done, or the name of the case at hand."""
+
+        def render(self, task: Task) -> Text:
+            return plain(task.description, "progress.description")
+
+    console = SafeConsole(stderr=True)
+    columns = (Description(""), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

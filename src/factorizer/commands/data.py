@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from factorizer.commands.console import (
     Json,
+    add_cells,
     print_json,
     print_line,
     print_problem,
@@ -20,15 +21,19 @@ from factorizer.commands.console import (
     say_written,
     user_errors,
 )
+from factorizer.words import count, printable
 
 if TYPE_CHECKING:
     from factorizer.config import Preset
     from factorizer.data.cases import Cohort
     from factorizer.data.check import Report
+    from factorizer.data.plan import Plan
 
 app = typer.Typer(no_args_is_help=True, help="Check a data set, plan a preset for it, or make a synthetic one.")
 
-Folder = Annotated[Path, typer.Argument(help="The folder of the data set, as downloaded.")]
+Folder = Annotated[
+    Path, typer.Argument(help="The folder of the data set, as downloaded, or a CSV or JSON list of cases.")
+]
 MaskSuffix = Annotated[str | None, typer.Option(help="How masks of 2D images are named, such as _1stHO.")]
 
 
@@ -58,10 +63,17 @@ def check(
         raise typer.Exit(1)
 
 
-@app.command()
-def plan(
+@app.command("plan")
+def make_plan(
     folder: Folder,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The preset to write.")],
+    budget: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Plan a training that takes so long on this machine: 90m, 2h, 1.5h."),
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="Where it will train, for --budget: auto, cpu, cuda or mps; auto unless given.")
+    ] = None,
     mask_suffix: MaskSuffix = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
 ) -> None:
@@ -70,30 +82,63 @@ def plan(
     from factorizer.preset_files import to_yaml
 
     with user_errors():
+        from factorizer.training.budget import parse_budget
+
         if output.suffix not in (".yaml", ".yml"):
             raise ValueError(f"-o got {output}; a preset's name ends in .yaml")
         if output.exists() and not overwrite:
             raise ValueError(f"{output} is there already; give another name, or --overwrite")
+        if device is not None and budget is None:
+            raise ValueError(f"--device {device} is for --budget; give that too, or leave it out")
+        seconds = None if budget is None else parse_budget(budget)
         from factorizer.data.plan import plan_preset
 
         cohort, report = examine(folder, None, mask_suffix)
-        planned = plan_preset(cohort, report, mask_suffix=mask_suffix)
-        write_atomically(output, to_yaml(planned))
-    print_all_problems(report)
-    size = " x ".join(map(str, planned.data.patch_size))
-    print_line(f"{escape(str(output))}: patches of {size}, widths {', '.join(map(str, planned.model.widths))}")
-    say(
-        f"Training is not planned: {planned.training.max_steps:,} steps as in the paper. For a few thousand on a CPU "
-        "set training.max_steps, training.optimizer=muon and training.learning_rate=0.0015."
-    )
+        print_all_problems(report)
+        plan = plan_preset(cohort, report, mask_suffix=mask_suffix)
+        if seconds is not None:
+            plan = fit_budget(plan, cohort, report, seconds, device or "auto")
+        write_atomically(output, to_yaml(plan.preset))
+    print_plan(plan, output)
+    if budget is None:
+        say(
+            f"Training is not planned: {plan.preset.training.max_steps:,} steps as in the paper, which takes days on a "
+            "CPU. Add --budget 2h to plan a training for this machine and that time."
+        )
+    else:
+        say(f"Train with: factorizer train --preset {output} --data {folder}")
+
+
+def fit_budget(plan: Plan, cohort: Cohort, report: Report, seconds: float, device: str) -> Plan:
+    """Measure this machine, with a bar that says what is being measured, or lines where there is no terminal."""
+    with progress_bar() as progress:
+        from factorizer.training.trial import plan_for_budget
+
+        task = progress.add_task("measuring", total=None)
+
+        def tell(text: str) -> None:
+            progress.update(task, description=text)
+            if progress.disable:
+                say(text)
+
+        return plan_for_budget(plan, cohort, report, budget=seconds, device=device, tell=tell)
+
+
+def print_plan(plan: Plan, output: Path) -> None:
+    """What was written, and why it is as it is."""
+    size = " x ".join(map(str, plan.preset.data.patch_size))
+    widths = ", ".join(map(str, plan.preset.model.widths))
+    print_line(f"{escape(str(output))}: patches of {size}, widths {widths}")
+    for reason in plan.reasons:
+        print_line(f"  {escape(printable(reason))}")
 
 
 @app.command()
 def folds(
     folder: Folder,
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The folds.json to write.")],
-    number: Annotated[int, typer.Option("--folds", min=2, help="How many.")] = 5,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same folds.")] = 0,
+    number: Annotated[int, typer.Option("--folds", min=2, max=10_000, help="How many.")] = 5,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same folds.")] = 0,
     stratify: Annotated[bool, typer.Option("--stratify", help="Alike in lesion volume; reads all labels.")] = False,
     split: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Take a split: CSV with case, fold, or nnU-Net's.")
@@ -123,16 +168,16 @@ def folds(
             dealt = draw_folds(cohort.labelled, num_folds=number, seed=seed, volumes=volumes)
         write_folds(output, dealt, origin=origin)
     for fold, names in dealt.items():
-        print_line(f"fold {fold}: {len(names)} cases")
+        print_line(f"fold {fold}: {count(len(names), 'case')}")
 
 
 @app.command()
 def synth(
     kind: Annotated[str, typer.Argument(help="brats, isles22 or hippocampus.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="A new or empty folder.")],
-    cases: Annotated[int, typer.Option(help="How many.")] = 10,
-    size: Annotated[int, typer.Option(help="Voxels along the longest axis.")] = 64,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same cases.")] = 0,
+    cases: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 10,
+    size: Annotated[int, typer.Option(min=1, max=512, help="Voxels along the longest axis.")] = 64,
+    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same cases.")] = 0,
 ) -> None:
     """Write synthetic scans in the layout of a real data set: procedural anatomy, no patient, public domain."""
     with user_errors(), progress_bar() as progress:
@@ -143,18 +188,20 @@ def synth(
         write_synthetic(
             kind, output, cases=cases, size=size, seed=seed, first=first, advance=lambda: progress.advance(task)
         )
-    print_line(f"{escape(str(output))}: {cases} synthetic cases of {kind}")
+    print_line(f"{escape(str(output))}: {count(cases, 'synthetic case')} of {kind}")
 
 
 def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[Cohort, Report]:
     """List and read a data set, with a progress bar."""
     with progress_bar() as progress:
         from factorizer.data.check import check_cohort
+        from factorizer.data.label_values import name_labels
         from factorizer.data.layouts import read_cohort
         from factorizer.preset_files import load_preset
 
         settings: Preset | None = load_preset(preset) if preset else None
         cohort = read_cohort(folder, mask_suffix=mask_suffix or (settings.data.mask_suffix if settings else None))
+        cohort = name_labels(cohort, settings.data.labels if settings else None)
         wanted: dict[str, Any] = {}
         if settings:
             wanted = {name: getattr(settings.data, name) for name in ("channels", "labels", "regions")}
@@ -176,11 +223,12 @@ def print_report(report: Report) -> None:
 
     table = Table(show_header=False)
     for title, text in report.lines().items():
-        table.add_row(title, escape(text))
+        add_cells(table, (title, text))
     print_table(table)
     print_all_problems(report)
 
 
 def print_all_problems(report: Report) -> None:
-    for problem in report.problems:
+    """Each on a line; the errors first, which must be fixed."""
+    for problem in [*report.errors, *report.warnings]:
         print_problem(problem)

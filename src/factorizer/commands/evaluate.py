@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.markup import escape
 
 from factorizer.commands.console import (
     Json,
     print_json,
-    print_line,
     print_problems,
     print_table,
+    print_text,
     refuse_existing,
     say,
     say_written,
@@ -21,9 +20,12 @@ from factorizer.commands.console import (
     track,
     user_errors,
 )
+from factorizer.words import count
 
 if TYPE_CHECKING:
     from factorizer.evaluation.scores import HD95Empty
+
+MOST_PENALTY_MM = 1_000_000
 
 
 def evaluate(
@@ -82,7 +84,7 @@ def evaluate(
         for side, names in result.unmatched.items():
             if names:
                 other = "reference" if side == "predictions" else "prediction"
-                say(f"{len(names)} {side} without a {other}: {list_some(names)}")
+                say(f"{count(len(names), side.removesuffix('s'))} without a {other}: {list_some(names)}")
         print_problems(result.problems)
         if result.scores:
             write_scores(output, result.scores)
@@ -101,7 +103,7 @@ def evaluate(
         )
     else:
         print_table(scores_table(result.scores))
-        print_line(escape(describe_conventions(rule)))
+        print_text(describe_conventions(rule))
     if result.problems:
         raise typer.Exit(1)
 
@@ -113,6 +115,7 @@ def parse_penalty(text: str) -> HD95Empty:
         value = float(text)
     except ValueError:
         value = -1.0
-    if not 0 <= value < float("inf"):
-        raise ValueError(f"--hd95-empty got {text!r}; give nan, diagonal, or a number of millimetres")
+    if not 0 <= value <= MOST_PENALTY_MM:
+        allowed = f"a number of millimetres from 0 to {MOST_PENALTY_MM:,}"
+        raise ValueError(f"--hd95-empty got {text!r}; give nan, diagonal, or {allowed}")
     return value

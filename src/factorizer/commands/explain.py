@@ -11,6 +11,8 @@ import typer
 
 from factorizer.commands.console import (
     Json,
+    add_cells,
+    make_table,
     print_json,
     print_problem,
     print_problems,
@@ -145,15 +147,14 @@ def match_files(cases: Sequence[Case], references: Mapping[str, Case]) -> dict[s
 
 
 def print_best(name: str, table: list[Agreement]) -> None:
-    from rich.table import Table
-
     from factorizer.inspection.alignment import best_per_region
 
-    shown = Table("layer", "region", "best picture", "Dice [95 %]", "chance", "AUC [95 %]", "cases", title=name)
+    columns = ("layer", "region", "best picture", "Dice [95 %]", "chance", "AUC [95 %]", "cases")
+    shown = make_table(columns, title=name)
     for row in best_per_region(table):
         cells: list[Any] = [row.layer, row.region, row.picture, with_interval(row.dice, row.dice_low, row.dice_high)]
         cells += [f"{row.chance:.3f}", with_interval(row.auc, row.auc_low, row.auc_high), row.cases]
-        shown.add_row(*map(str, cells))
+        add_cells(shown, cells)
     print_table(shown)
 
 

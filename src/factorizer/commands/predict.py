@@ -10,6 +10,7 @@ import typer
 
 from factorizer.commands.console import (
     Json,
+    add_cells,
     print_json,
     print_problem,
     print_problems,
@@ -19,6 +20,8 @@ from factorizer.commands.console import (
     track,
     user_errors,
 )
+from factorizer.commands.stopping import stoppable
+from factorizer.words import count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,13 +56,16 @@ def predict(
     save_probabilities: Annotated[
         bool, typer.Option("--save-probabilities", help="Also write <case>_probabilities.nii.gz, regions last.")
     ] = False,
-    go_on: Annotated[bool, typer.Option("--continue", help="Skip cases whose output is there.")] = False,
+    go_on: Annotated[
+        bool, typer.Option("--continue", help="Skip what this model made before, with the same settings and images.")
+    ] = False,
     device: Device = "auto",
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Windows at a time.")] = 1,
+    batch_size: Annotated[int, typer.Option("--batch-size", min=1, max=4096, help="Windows at a time.")] = 1,
     json: Json = False,
 ) -> None:
     """Segment images with a trained model: label maps on the grid of the images."""
-    with user_errors():
+    advice = f"stopped; finished cases are in {output}. Run the same command with --continue to predict the others"
+    with stoppable(advice), user_errors():
         if (run is None) == (model is None):
             raise ValueError("give either --run RUN or --model zoo:NAME")
         if model is not None and not model.startswith("zoo:"):
@@ -70,10 +76,11 @@ def predict(
         from factorizer.inference.memory import estimate_bytes
         from factorizer.inference.postprocess import read_rules
         from factorizer.inference.predict import predict_cases
+        from factorizer.inference.zoo import display_name
         from factorizer.training.records import has_ended
 
         wanted = parse_folds(folds)
-        predictor = load(source, folds=wanted, device=device, mirrored=tta, speed=speed, batch_size=batch_size)
+        predictor = load(source, folds=wanted, device=device, mirrored=tta, speed=speed, batch_size=batch_size, say=say)
         preset = predictor.preset
         folders = find_models(source, wanted)
         rules = read_rules(folders[0], list(preset.data.regions)) if postprocess else {}
@@ -82,8 +89,8 @@ def predict(
         print_problems(problems)
         memory = max((estimate(preset, case) for case in cases), default=0.0)
         say(
-            f"{len(cases)} cases, {len(predictor.networks)} network(s) on {predictor.device}, at most about "
-            f"{memory / 2**30:.1f} GiB of memory; research use, not a medical device"
+            f"{count(len(cases), 'case')}, {count(len(predictor.networks), 'network')} on {predictor.device}, "
+            f"at most about {memory / 2**30:.1f} GiB of memory; research use, not a medical device"
         )
         if cases and len(preset.data.channels) > 1:
             files = {channel: source.file.name for channel, source in cases[0].channels.items()}
@@ -91,10 +98,11 @@ def predict(
         say(f"labels are written as {', '.join(f'{label} = {value}' for label, value in preset.data.labels.items())}")
         for folder in folders:
             if not has_ended(folder):
-                say(f"{folder} is not finished; its weights are those of the last checkpoint")
+                say(f"{display_name(folder)} is not finished; its weights are those of the last checkpoint")
         seen = len(trained_on(folders) & {case.name for case in cases})
         if seen:
-            say(f"{seen} of them have names of cases that this model was trained on: scores of those say little")
+            have = "has the name of a case" if seen == 1 else "have names of cases"
+            say(f"{seen} of them {have} that this model was trained on: scores of those say little")
         done: list[Prediction] = []
         with Watcher() as watcher:
             results = predict_cases(
@@ -108,7 +116,7 @@ def predict(
             )
             for result in watcher.track(results, len(cases)):
                 done.append(result)
-                for problem in result.problems:
+                for problem in (*result.warnings, *result.problems):
                     print_problem(problem)
     failed = [problem.case for problem in problems if problem.severity == "error"] + [
         result.case for result in done if result.problems
@@ -154,7 +162,8 @@ def postprocess(
         return
     table = Table("region", "what is kept", "Dice before", "Dice after", "cases")
     for choice in choices:
-        table.add_row(choice.region, str(choice.rule), f"{choice.before:.4f}", f"{choice.after:.4f}", str(choice.cases))
+        cells = [choice.region, choice.rule, f"{choice.before:.4f}", f"{choice.after:.4f}", choice.cases]
+        add_cells(table, cells)
     print_table(table)
     say("The scores after are optimistic: the rules were chosen on these cases. `predict --postprocess` applies them.")
 

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factorizer.commands.console import print_table, progress_bar, refuse_existing, say_written, user_errors
+from factorizer.commands.console import (
+    plain,
+    print_table,
+    print_text,
+    progress_bar,
+    refuse_existing,
+    say_written,
+    user_errors,
+)
 from factorizer.models.registry import SYSTEMS, check_name
 
 if TYPE_CHECKING:
@@ -26,7 +34,7 @@ def profile(
     model: Annotated[list[str] | None, typer.Option(help="Only this system; may be repeated.")] = None,
     measure: Annotated[bool, typer.Option("--measure", help="Measure time and memory on this CPU: minutes.")] = False,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help=f"Timed rounds of --measure, {ROUNDS} unless given.")
+        int | None, typer.Option(min=1, max=1000, help=f"Timed rounds of --measure, {ROUNDS} unless given.")
     ] = None,
     scores: Annotated[
         list[str] | None,
@@ -39,6 +47,7 @@ def profile(
 
     FLOPs are in the paper's convention: twice the multiply-adds, with 5 operations per normalized element.
     """
+    from factorizer.evaluation.scores import mean_dice
     from factorizer.files import write_atomically
     from factorizer.preset_files import load_preset
     from factorizer.profiling import table
@@ -51,7 +60,7 @@ def profile(
         if rounds is not None and not measure:
             raise ValueError("--rounds is for --measure; give both or neither")
         refuse_existing(*(file for file in (json, figure) if file and str(file) != "-"))
-        dice = {name: table.mean_dice(path) for name, path in parse_scores(scores or [], names).items()}
+        dice = {name: mean_dice(path) for name, path in parse_scores(scores or [], names).items()}
         file_format = check_figure_format(figure) if figure else ""
         task = progress.add_task("counting", total=len(names))
         rows = table.count_rows(settings, preset, names, lambda: progress.advance(task))
@@ -74,8 +83,9 @@ def profile(
         text = save()
         if figure:
             from factorizer.profiling.figure import draw_profile
+            from factorizer.reports.escapes import escape_label
 
-            title = f"{preset}: {settings.in_channels} x {' x '.join(map(str, settings.data.patch_size))}"
+            title = f"{escape_label(preset)}: {settings.in_channels} x {' x '.join(map(str, settings.data.patch_size))}"
             write_atomically(figure, draw_profile(rows, title, file_format))
     if str(json) == "-":
         typer.echo(text)
@@ -83,7 +93,7 @@ def profile(
         print_table(profile_table(rows))
         for row in rows:
             if row.note:
-                typer.echo(f"{row.model}: {row.note}")
+                print_text(f"{row.model}: {row.note}")
     for file in (json, figure):
         if file and str(file) != "-":
             say_written(file)
@@ -116,11 +126,11 @@ def profile_table(rows: Sequence[Row]) -> Table:
 
     columns: dict[str, list[Any]] = {
         "system": [row.model for row in rows],
-        "params, M": [None if row.params is None else f"{row.params / 1e6:.3f}" for row in rows],
+        "params, M": [None if row.params is None else small_or(row.params / 1e6, 3) for row in rows],
         "paper": [row.paper_params_m for row in rows],
-        "GFLOPs": [None if row.gflops is None else f"{row.gflops:.2f}" for row in rows],
+        "GFLOPs": [None if row.gflops is None else small_or(row.gflops, 2) for row in rows],
         "paper ": [row.paper_gflops for row in rows],
-        "GMACs": [None if row.gmacs is None else f"{row.gmacs:.2f}" for row in rows],
+        "GMACs": [None if row.gmacs is None else small_or(row.gmacs, 2) for row in rows],
     }
     for title, field, form in (
         ("forward, s", "forward_s", "{:.2f}"),
@@ -136,5 +146,10 @@ def profile_table(rows: Sequence[Row]) -> Table:
     for title in used:
         table.add_column(title, justify="left" if title == "system" else "right", no_wrap=True)
     for cells in zip(*used.values(), strict=True):
-        table.add_row(*("-" if cell is None else str(cell) for cell in cells))
+        table.add_row(*(plain("-" if cell is None else cell) for cell in cells))
     return table
+
+
+def small_or(value: float, decimals: int) -> str:
+    """With so many decimals, or three digits that count where those would hide it."""
+    return f"{value:.{decimals}f}" if value >= 0.1 or value == 0 else f"{value:.3g}"

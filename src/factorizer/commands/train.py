@@ -19,13 +19,13 @@ from factorizer.training.environment import check_environment
 from factorizer.training.signals import Interrupted
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Callback
+    from lightning.pytorch import Callback, Trainer
 
     from factorizer.config import Preset
 
 
 PresetName = Annotated[str, typer.Option("--preset", help="A preset's name, or a YAML file.")]
-DataFolder = Annotated[Path, typer.Option("--data", help="The folder of the data set.")]
+DataFolder = Annotated[Path, typer.Option("--data", help="The folder of the data set, or a CSV or JSON list.")]
 RunFolder = Annotated[
     Path | None,
     typer.Option("--out", help="The folder of the run, runs/PRESET-SYSTEM unless given; fold K goes to OUT/foldK."),
@@ -40,19 +40,22 @@ Split = Annotated[
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 Devices = Annotated[
-    int | None, typer.Option("--devices", min=1, help="Devices per node; those of torchrun or SLURM unless given.")
+    int | None,
+    typer.Option("--devices", min=1, max=1024, help="Devices per node; those of torchrun or SLURM unless given."),
 ]
-Nodes = Annotated[int | None, typer.Option("--nodes", min=1, help="Machines; those of torchrun or SLURM unless given.")]
+Nodes = Annotated[
+    int | None, typer.Option("--nodes", min=1, max=10_000, help="Machines; those of torchrun or SLURM unless given.")
+]
 Precision = Annotated[str, typer.Option("--precision", help="32, bf16 or 16.")]
-Accumulate = Annotated[int, typer.Option("--accumulate", min=1, help="Split a step's batch, to save memory.")]
-Workers = Annotated[int, typer.Option("--workers", min=0, help="Processes that prepare patches.")]
+Accumulate = Annotated[int, typer.Option("--accumulate", min=1, max=4096, help="Split a step's batch, to save memory.")]
+Workers = Annotated[int, typer.Option("--workers", min=0, max=256, help="Processes that prepare patches.")]
 Recompute = Annotated[
     bool, typer.Option("--checkpoint-activations", help="Compute activations again instead of keeping them.")
 ]
 Init = Annotated[
     str | None, typer.Option("--init", metavar="RUN/foldK|zoo:NAME", help="Start from a trained model where it fits.")
 ]
-LINE_EVERY = 60  # seconds, where progress goes to a file
+FIRST_LINE, LINE_EVERY = 15, 60  # seconds, where progress goes to a file
 
 
 def train(
@@ -79,6 +82,7 @@ def train(
     with user_errors(), stoppable("run the same command with --resume to resume"):
         check_environment(devices)
         settings = settle(preset, model, changes)
+        say_if_long(settings, data, device, resume)
         from factorizer.training.run import train_fold
         from factorizer.training.trainer import Machine, is_leader
 
@@ -107,7 +111,7 @@ def cross_validate(
     preset: PresetName,
     data: DataFolder,
     out: RunFolder = None,
-    fold: Annotated[int | None, typer.Option(help="Only this fold, as one job of an array.")] = None,
+    fold: Annotated[int | None, typer.Option(min=0, max=9_999, help="Only this fold, as one job of an array.")] = None,
     model: ModelName = None,
     init: Init = None,
     changes: Changes = None,
@@ -124,6 +128,7 @@ def cross_validate(
     with user_errors(), stoppable("run the same command to resume"):
         check_environment(devices)
         settings = settle(preset, model, changes)
+        say_if_long(settings, data, device)
         from factorizer.training.run import cross_validate
         from factorizer.training.trainer import Machine
 
@@ -189,6 +194,21 @@ def settle(preset: str, model: str | None, changes: list[str] | None) -> Preset:
     return changed
 
 
+def say_if_long(settings: Preset, data: Path, device: str, resume: bool = False) -> None:
+    """Before anything is done, tell of a training that takes days on a CPU, and what to do instead."""
+    import torch
+
+    from factorizer.inference.load import choose_device
+    from factorizer.training.budget import warn_of_long_training
+    from factorizer.training.trainer import is_leader
+
+    if resume or not is_leader() or choose_device(device).type != "cpu":
+        return
+    warning = warn_of_long_training(settings, data, torch.get_num_threads())
+    if warning:
+        say(warning)
+
+
 def print_scores(file: Path) -> None:
     """Means over cases, and how many values are undefined: HD95 where one of two masks is empty."""
     from factorizer.evaluation.scores import describe_conventions, read_scores
@@ -199,9 +219,13 @@ def print_scores(file: Path) -> None:
 
 
 def make_progress(batch_size: int) -> Callback:
-    """A bar with loss, learning rate, samples per second and time left, and one for each validation."""
-    from lightning.pytorch import Callback, LightningModule, Trainer
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    """A bar with loss, learning rate, samples per second and time left, and one for each validation.
+
+    Where standard error is no terminal there is a line instead, the first within a minute."""
+    from lightning.pytorch import Callback, LightningModule
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from factorizer.training.time_left import TimeLeft
 
     class Bar(Callback):
         bar: Progress | None = None
@@ -212,10 +236,16 @@ def make_progress(batch_size: int) -> Callback:
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[state]}"),
-                TimeRemainingColumn(),
                 console=Console(stderr=True),
             )
-            self.spoken = time.monotonic()
+            self.next_line = time.monotonic() + FIRST_LINE
+            self.left = TimeLeft(
+                step=trainer.global_step,
+                max_steps=trainer.max_steps,
+                validate_every=max(1, int(trainer.val_check_interval) // trainer.accumulate_grad_batches),
+                batch_size=batch_size,
+                windows=sum(pl_module.sliding.count(shape) for shape in held_out_shapes(trainer)),
+            )
             if self.bar.console.is_terminal:
                 self.bar.start()
             self.training = self.bar.add_task(
@@ -227,16 +257,19 @@ def make_progress(batch_size: int) -> Callback:
             metrics = trainer.callback_metrics
             if "learning_rate" not in metrics:  # the first parts of an accumulated batch
                 return
-            speed = self.bar.tasks[0].speed or 0.0
-            state = f"loss {float(metrics['loss']):.4f}  rate {float(metrics['learning_rate']):.2e}  "
-            state += f"{speed * batch_size:.2f} samples/s"
+            now = time.monotonic()
+            self.left.end_step(trainer.global_step, now)
+            state = f"loss {float(metrics['loss']):.4f}  rate {float(metrics['learning_rate']):.2e}"
+            if self.left.step_seconds is not None:
+                state += f"  {batch_size / self.left.step_seconds:.2f} samples/s  {self.left.text()}"
             self.bar.update(self.training, completed=trainer.global_step, state=state)
-            if not self.bar.console.is_terminal and time.monotonic() > self.spoken + LINE_EVERY:
-                say(f"step {trainer.global_step} of {trainer.max_steps}  {state}")
-                self.spoken = time.monotonic()
+            if not self.bar.console.is_terminal and now > self.next_line:
+                say(f"step {trainer.global_step:,} of {trainer.max_steps:,}  {state}")
+                self.next_line = now + LINE_EVERY
 
         def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
             assert self.bar is not None
+            self.validation_start = time.monotonic()
             cases = len(trainer.datamodule.held_out)
             self.validating = self.bar.add_task("validating", total=cases, state="")
 
@@ -246,6 +279,7 @@ def make_progress(batch_size: int) -> Callback:
 
         def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
             assert self.bar is not None
+            self.left.end_validation(time.monotonic() - self.validation_start)
             self.bar.remove_task(self.validating)
 
         def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -259,3 +293,9 @@ def make_progress(batch_size: int) -> Callback:
                 self.bar.stop()
 
     return Bar()
+
+
+def held_out_shapes(trainer: Trainer) -> list[tuple[int, ...]]:
+    """The shapes of the images that a validation predicts."""
+    held_out = trainer.datamodule.held_out
+    return [held_out.store.open(name)[1].shape for name in held_out.names]

@@ -26,8 +26,10 @@ from factorizer.data.cases import Case, Cohort, DataError, Problem, select_chann
 from factorizer.data.images import check_dimensions
 from factorizer.data.preprocess import Prepared, Preprocessing, prepare_case, preprocessing_of
 from factorizer.doctor import available_cores
+from factorizer.files import FileError, read_json
 
 Array = NDArray[Any]
+WARNINGS = "warnings.json"
 VERSION = 2  # of what preprocessing does and of the entries' form
 
 
@@ -73,7 +75,7 @@ class CaseStore:
     def prepare(
         self, names: Sequence[str], track: Callable[[Sequence[str]], Iterable[str]] = lambda names: names
     ) -> list[Problem]:
-        """Make sure that these cases are there and whole; the problems of those that cannot be.
+        """Make sure that these cases are there and whole; the problems of those that cannot be, and warnings of others.
 
         `track` sees the names go by as their cases are done.
         """
@@ -82,6 +84,7 @@ class CaseStore:
         def work(name: str) -> None:
             try:
                 self.entries[name] = self.entry(self.cases[name])
+                problems.extend(read_warnings(self.entries[name]))
             except DataError as error:
                 problems.extend(error.problems)
 
@@ -129,6 +132,9 @@ class CaseStore:
             np.save(temporary / "label.npy", prepared.label)
             sums = {name: checksum(temporary / name) for name in ("image.npy", "label.npy")}
             (temporary / "checksums.json").write_text(json.dumps(sums))
+            if prepared.warnings:
+                warnings = [problem.as_dict() for problem in prepared.warnings]
+                (temporary / WARNINGS).write_text(json.dumps(warnings))
             os.rename(temporary, path)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -144,12 +150,22 @@ def is_whole(entry: Path) -> bool:
         return False
 
 
+def read_warnings(entry: Path) -> list[Problem]:
+    """What was noted when an entry was made."""
+    try:
+        return [Problem(**warning) for warning in read_json(entry / WARNINGS)]
+    except (FileError, TypeError):  # there are none, or they cannot be read: the arrays are whole nevertheless
+        return []
+
+
 def checksum(file: Path) -> str:
     with file.open("rb") as content:
         return hashlib.file_digest(content, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def file_hash(case: Case, file: Path) -> str:
+    if file.exists() and not file.is_file():  # a pipe would be waited for
+        raise DataError(Problem(case.name, str(file), "it is not a regular file", "give a file"))
     try:
         return checksum(file)
     except OSError as error:

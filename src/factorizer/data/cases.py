@@ -8,6 +8,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from factorizer.data.naming import is_picture, unnamed_channels
+
+HIGHEST_LABEL = 255
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -69,7 +73,8 @@ class Case:
 class Cohort:
     """The cases of a data set, with the names of its channels and labels.
 
-    `label_values` turns the values on disk into those of `labels`; a value it does not have is an error.
+    `label_values` turns the values on disk into those of `labels`; a value it does not have is an error. Both are empty
+    where no description names the labels, as of loose files: a preset then takes them by value.
     `regions` are the named unions of labels that the data set itself asks for, if it does.
     """
 
@@ -92,12 +97,40 @@ class Cohort:
         return tuple(case for case in self.cases if case.label is not None)
 
 
+def make_cohort(
+    folder: Path,
+    layout: str,
+    cases: list[Case],
+    channels: tuple[str, ...],
+    labels: Mapping[str, int],
+    problems: list[Problem],
+    *,
+    label_values: Mapping[int, int] | None = None,
+    regions: Mapping[str, tuple[str, ...]] | None = None,
+    ignored: int | None = None,
+) -> Cohort:
+    if not labels or not all(0 < value <= HIGHEST_LABEL for value in labels.values()):
+        got = ", ".join(f"{name} = {value}" for name, value in labels.items()) or "none"
+        message = f"its labels are {got}"
+        raise DataError(
+            Problem("", str(folder / "dataset.json"), message, f"give labels with values from 1 to {HIGHEST_LABEL}")
+        )
+    kept, duplicates = drop_duplicates(cases)
+    problems = [*problems, *duplicates]
+    if not kept and not problems:
+        problems.append(Problem("", str(folder), f"no case is found in this {layout} data set", "add images"))
+    values = label_values or {0: 0, **{value: value for value in labels.values()}}
+    return Cohort(folder, layout, tuple(kept), channels, labels, values, regions or {}, tuple(problems), ignored)
+
+
 def select_channels(cohort: Cohort, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The data set's names of the channels a preset wants: the same names, or the only one under another name, if that
-    does not speak of another kind of scanner."""
-    known = {channel for case in cohort.cases for channel in case.channels}
-    if known >= set(wanted):
-        return tuple(wanted)
+    """The data set's names of the channels a preset wants: the same names, in capitals or not; as many that nobody
+    named, in their order; or the only one under another name, if that does not speak of another kind of scanner."""
+    known = {channel.lower(): channel for case in cohort.cases for channel in case.channels}
+    if known.keys() >= {channel.lower() for channel in wanted}:
+        return tuple(known[channel.lower()] for channel in wanted)
+    if len(wanted) == len(cohort.channels) and cohort.channels == unnamed_channels(len(wanted)):
+        return cohort.channels
     kinds = [{"CT", "PET"} & {name.upper() for name in names} for names in (wanted, cohort.channels)]
     if len(wanted) == len(cohort.channels) == 1 and kinds[0] == kinds[1]:
         return cohort.channels
@@ -108,8 +141,11 @@ def select_channels(cohort: Cohort, wanted: Sequence[str]) -> tuple[str, ...]:
 def select_label_values(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, int]:
     """The values on disk that a preset's labels allow, and what they become; background stays 0.
 
-    Labels are the same that have the same name, in capitals or not; where names differ, the same value.
+    Labels are the same that have the same name, in capitals or not; where names differ, or there are none, the same
+    value.
     """
+    if not cohort.labels:
+        return values_of_unnamed(cohort, labels)
     theirs, wanted = by_name(cohort.labels), by_name(labels)
     agree = all(wanted.get(name, value) == value for name, value in theirs.items())
     if theirs.keys() >= wanted.keys():
@@ -123,6 +159,17 @@ def select_label_values(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, 
         raise DataError(Problem("", str(cohort.root), message, remedy))
     ours[0] = 0
     return {value: ours[named] for value, named in cohort.label_values.items() if named in ours}
+
+
+def values_of_unnamed(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, int]:
+    """The values of labels that nobody named. A single label may also be drawn as 255, in pictures as any value."""
+    values = {value: value for value in (0, *labels.values())}
+    if len(labels) > 1:
+        return values
+    (only,) = labels.values()
+    if cohort.labelled and all(is_picture(case.label) for case in cohort.labelled if case.label):
+        return {value: only * int(value > 0) for value in range(256)}
+    return {255: only} | values
 
 
 def by_name(labels: Mapping[str, int]) -> dict[str, int]:

@@ -21,8 +21,12 @@ from factorizer.data.cases import (
     select_label_values,
 )
 from factorizer.data.images import read_image, read_label
+from factorizer.data.intensities import Intensities, describe_intensities
+from factorizer.data.label_values import name_labels
 from factorizer.data.regions import labels_to_regions
+from factorizer.data.spikes import note_spikes
 from factorizer.doctor import available_cores
+from factorizer.words import count
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,7 @@ class CaseSummary:
     foreground_ranges: Mapping[str, tuple[float, float]]  # from the 0.5th to the 99.5th percentile, where a label is
     label_voxels: Mapping[str, int] | None  # of each label; None without a label map
     region_ml: Mapping[str, float] | None  # volume of each region; in 2D thousands of pixels
+    intensities: Mapping[str, Intensities]  # of each channel: shares of its voxels
 
     @property
     def ml(self) -> float:
@@ -62,6 +67,10 @@ class Report:
         return [problem for problem in self.problems if problem.severity == "error"]
 
     @property
+    def warnings(self) -> list[Problem]:
+        return [problem for problem in self.problems if problem.severity == "warning"]
+
+    @property
     def empty_cases(self) -> list[str]:
         return [case.name for case in self.cases if case.is_empty]
 
@@ -75,6 +84,7 @@ class Report:
         lines = {
             "layout": self.layout,
             "cases": f"{len(cases)} read, {len(wrong) - unread} of them with errors; {unread} could not be read",
+            "problems": f"{count(len(self.errors), 'error')}, {count(len(self.warnings), 'warning')}",
             "channels": ", ".join(self.channels),
         }
         if not cases:
@@ -88,9 +98,10 @@ class Report:
         if not labelled:
             return lines | {"labels": "none"}
         for label, value in self.labels.items():
-            counts = [case.label_voxels[label] for case in labelled if case.label_voxels]
-            present = sum(count > 0 for count in counts)
-            lines[f"label {value}, {label}"] = f"in {present} cases; {spread(counts, '{:.0f}')} voxels"
+            voxels = [case.label_voxels[label] for case in labelled if case.label_voxels]
+            present = count(sum(number > 0 for number in voxels), "case")
+            unit = "voxel" if set(voxels) == {1} else "voxels"
+            lines[f"label {value}, {label}"] = f"in {present}; {spread(voxels, '{:.0f}')} {unit}"
         unit = "ml" if len(cases[0].shape) == 3 else "1000 pixels"
         for region in labelled[0].region_ml or ():
             volumes = [case.region_ml[region] for case in labelled if case.region_ml]
@@ -110,6 +121,7 @@ def check_cohort(
     advance: Callable[[], object] = lambda: None,
 ) -> Report:
     """Read everything, with the channels, labels and regions of a preset, or with the data set's own."""
+    cohort = name_labels(cohort, labels)
     labels = labels or cohort.labels
     regions = regions or cohort.regions or {name: (name,) for name in labels}
     problems = list(cohort.problems)
@@ -145,10 +157,11 @@ def summarize(
     regions: Mapping[str, Sequence[str]],
 ) -> tuple[CaseSummary, list[Problem]]:
     volume = read_image(case, channels)
-    problems = []
-    ranges = {}
+    problems = note_spikes(case.name, channels, volume)
+    ranges, intensities = {}, {}
     for channel, array in zip(channels, volume.array, strict=True):
         ranges[channel] = (float(array.min()), float(array.max()))
+        intensities[channel] = describe_intensities(array)
         if ranges[channel][0] == ranges[channel][1]:
             file = str(case.channels[channel].file)
             message = f"every voxel of channel {channel} is {ranges[channel][0]:g}"
@@ -165,7 +178,8 @@ def summarize(
             ends = (np.percentile(x[label > 0], (0.5, 99.5)).tolist() for x in volume.array)
             foreground = {channel: (low, high) for channel, (low, high) in zip(channels, ends, strict=True)}
     shape = tuple(volume.array.shape[1:])
-    return CaseSummary(case.name, shape, volume.spacing_mm, ranges, foreground, label_voxels, region_ml), problems
+    summary = CaseSummary(case.name, shape, volume.spacing_mm, ranges, foreground, label_voxels, region_ml, intensities)
+    return summary, problems
 
 
 def spread(values: Sequence[float], form: str) -> str:

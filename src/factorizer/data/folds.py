@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import csv
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from factorizer.data.cases import Case, DataError, Problem
-from factorizer.files import write_atomically
+from factorizer.files import FileError, read_csv, read_json, write_atomically
+from factorizer.words import count
 
 Folds = dict[int, list[str]]  # fold -> names of its cases
+FORMS = "give a CSV with the columns case and fold, a folds.json, or nnU-Net's splits_final.json"
 
 
 def draw_folds(
@@ -28,7 +31,7 @@ def draw_folds(
     for case in cases:
         patients[case.owner].append(case.name)
     if len(patients) < num_folds:
-        message = f"{len(patients)} labelled patient{'s' * (len(patients) != 1)} cannot be dealt into {num_folds} folds"
+        message = f"{count(len(patients), 'labelled patient')} cannot be dealt into {num_folds} folds"
         remedy = "use fewer folds (training.folds)" if len(patients) > 1 else "give labels of at least two patients"
         raise DataError(Problem("", "", message, remedy))
     generator = np.random.default_rng(seed)
@@ -50,7 +53,8 @@ def read_folds(file: Path, cases: Sequence[Case]) -> Folds:
     given = read_fold_of(file)
     missing = [case.name for case in cases if case.name not in given]
     if missing:
-        message = f"it has no fold for {len(missing)} cases ({', '.join(missing[:5])}{', ...' * (len(missing) > 5)})"
+        some = f"{', '.join(missing[:5])}{', ...' * (len(missing) > 5)}"
+        message = f"it has no fold for {count(len(missing), 'case')} ({some})"
         raise DataError(Problem("", str(file), message, "add them"))
     folds = gather(given, cases)
     check_patients(folds, cases, str(file))
@@ -62,7 +66,7 @@ def read_own_folds(file: Path, cases: Sequence[Case]) -> Folds:
     given = read_fold_of(file)
     known = [case for case in cases if case.name in given]
     if not known:
-        message = f"none of the {len(cases)} cases is in it ({', '.join(list(given)[:3])}, ...)"
+        message = f"none of the {count(len(cases), 'case')} is in it ({', '.join(list(given)[:3])}, ...)"
         raise DataError(Problem("", str(file), message, "give the data that the run was begun with"))
     return gather(given, known)
 
@@ -70,10 +74,9 @@ def read_own_folds(file: Path, cases: Sequence[Case]) -> Folds:
 def read_fold_of(file: Path) -> dict[str, int]:
     """The fold of each case."""
     try:
-        pairs = list(read_folds_json(file) if file.suffix == ".json" else read_folds_csv(file))
-    except OSError as error:
-        message = f"the file cannot be read ({error.strerror})"
-        raise DataError(Problem("", str(file), message, "give a CSV with the columns case and fold")) from None
+        pairs = list(read_folds_json(file) if file.suffix.lower() == ".json" else read_folds_csv(file))
+    except FileError as error:
+        raise DataError(Problem("", error.file, error.reason, FORMS)) from None
     given: dict[str, int] = {}
     for name, fold in pairs:
         if given.setdefault(name, fold) != fold:
@@ -89,32 +92,51 @@ def gather(fold_of: Mapping[str, int], cases: Sequence[Case]) -> Folds:
 
 
 def read_folds_csv(file: Path) -> Iterator[tuple[str, int]]:
-    with file.open(newline="", encoding="utf-8-sig") as text:
-        lines = csv.DictReader(text)
-        if not {"case", "fold"} <= set(lines.fieldnames or ()):
-            got = ", ".join(lines.fieldnames or ()) or "none"
-            raise DataError(Problem("", str(file), f"its columns are {got}", "give the columns case and fold"))
-        for line in lines:
-            if not (line["fold"] or "").strip().isdigit():
-                message = f"case {line['case']} has the fold {line['fold']!r}"
-                raise DataError(Problem("", str(file), message, "give whole numbers"))
-            yield line["case"], int(line["fold"])
+    rows = read_csv(file)
+    columns = list(rows[0][1]) if rows else []
+    if not {"case", "fold"} <= set(columns):
+        got = ", ".join(columns) or "none"
+        raise DataError(Problem("", str(file), f"its columns are {got}", "give the columns case and fold"))
+    for line, cells in rows:
+        name = cells["case"]
+        if not name:
+            raise DataError(Problem("", str(file), f"line {line} has no case", "give its name, or remove the line"))
+        yield name, parse_fold(file, f"line {line}: case {name}", cells["fold"])
+
+
+def parse_fold(file: Path, whose: str, text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text):
+        raise DataError(Problem("", str(file), f"{whose} has the fold {text[:40]!r}", "give whole numbers"))
+    return int(text)
 
 
 def read_folds_json(file: Path) -> Iterator[tuple[str, int]]:
     """Ours, or nnU-Net's list of splits: what is in no validation set is a fold of its own, always trained on."""
-    try:
-        content = json.loads(file.read_text())
-        if isinstance(content, list) and content:
-            folds = {fold: split["val"] for fold, split in enumerate(content)}
-            validated = {name for names in folds.values() for name in names}
-            folds[len(folds)] = sorted({name for split in content for name in split["train"]} - validated)
-        else:
-            folds = content["folds"]
-        yield from [(str(name), int(fold)) for fold, names in folds.items() for name in names]
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        remedy = "give a CSV with the columns case and fold, a folds.json, or nnU-Net's splits_final.json"
-        raise DataError(Problem("", str(file), f"it holds no folds ({error!r})", remedy)) from None
+    content = read_json(file)
+    folds: dict[str, list[str]] = {}
+    if isinstance(content, list) and content:
+        for number, split in enumerate(content):
+            folds[str(number)] = list_names(file, split, "val", f"split {number}")
+        validated = {name for names in folds.values() for name in names}
+        trained = {name for i, split in enumerate(content) for name in list_names(file, split, "train", f"split {i}")}
+        folds[str(len(folds))] = sorted(trained - validated)
+    else:
+        given = content.get("folds") if isinstance(content, dict) else None
+        if not isinstance(given, dict):
+            raise DataError(Problem("", str(file), "it holds no folds", FORMS))
+        folds = {number: list_names(file, given, number, "folds") for number in given}
+    for key, names in folds.items():
+        fold = parse_fold(file, "an entry", key)
+        yield from ((name, fold) for name in names)
+
+
+def list_names(file: Path, holder: Any, field: str, place: str) -> list[str]:
+    """The names of cases in a field of a JSON file."""
+    names = holder.get(field) if isinstance(holder, dict) else None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        message = f"it holds no folds ({place} has no list of names {field[:40]!r})"
+        raise DataError(Problem("", str(file), message, FORMS))
+    return names
 
 
 def write_folds(file: Path, folds: Folds, *, origin: str) -> None:

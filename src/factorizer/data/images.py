@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
-from nibabel.filebasedimages import ImageFileError
 from nibabel.orientations import apply_orientation, inv_ornt_aff, io_orientation, ornt_transform
-from nibabel.spatialimages import HeaderDataError
 from numpy.typing import NDArray
 
+from factorizer.data.capacity import memory_errors, refuse_too_large
 from factorizer.data.cases import Case, DataError, Problem, Source, list_some
-from factorizer.data.layouts import IMAGES_2D
+from factorizer.data.naming import is_picture
+from factorizer.data.nifti import read_header, read_voxels
+from factorizer.data.pictures import picture_shape, read_mask, read_picture
 
 Array = NDArray[Any]
 GRID_TOLERANCE = 0.1  # of a voxel, by which two grids may be apart
+LARGE_BYTES = 2**29  # from which on an image that is all but empty is refused
+EMPTY_EXPANSION = 300  # times that a file with something to see is never smaller than its voxels
 LABEL_ROUNDING = 1e-3  # by which the values of labels stored with a scale factor may be off
 
 
@@ -45,8 +47,9 @@ class VoxelGrid:
             return f"its shape is {self.shape}, not {other.shape}"
         corners = np.array(np.meshgrid(*((0, n - 1) for n in self.shape))).reshape(self.dims, -1)
         corners = np.vstack((corners, np.ones(corners.shape[1])))
-        apart = np.linalg.norm(((self.affine - other.affine) @ corners)[: self.dims], axis=0).max()
-        if apart > GRID_TOLERANCE * min(other.spacing_mm):
+        with np.errstate(over="ignore", invalid="ignore"):  # of an origin that cannot be
+            apart = np.linalg.norm(((self.affine - other.affine) @ corners)[: self.dims], axis=0).max()
+        if not apart <= GRID_TOLERANCE * min(other.spacing_mm):
             return f"its corners are up to {apart:.2f} mm away"
         return ""
 
@@ -106,33 +109,68 @@ def read_image(case: Case, channels: Sequence[str] | None = None) -> Volume:
         have = ", ".join(case.channels) or "none"
         message = f"channel {', '.join(missing)} is missing (there is {have})"
         raise DataError(Problem(case.name, "", message, "add the file, or name other channels in the preset"))
-    opened: dict[Path, tuple[Array, VoxelGrid]] = {}
-    arrays: list[Array] = []
-    first: VoxelGrid | None = None
+    files = {case.channels[channel].file: None for channel in wanted}  # in order, each once
+    opened = {file: open_image(case.name, file) for file in files}
+    first = opened[case.channels[wanted[0]].file].grid
     for channel in wanted:
-        source = case.channels[channel]
-        if source.file not in opened:
-            opened[source.file] = read_file(case.name, source.file)
-        array, grid = opened[source.file]
-        first = first or grid
-        difference = grid.differs_from(first)
-        if difference:
-            message = f"channel {channel} is not on the grid of {wanted[0]}: {difference}"
-            raise DataError(Problem(case.name, str(source.file), message, f"register and resample it to {wanted[0]}"))
-        arrays.append(check_voxels(case.name, channel, source, select_channel(case.name, source, array, wanted)))
-    assert first is not None, "a case has channels"
-    return Volume(turn_to_canonical(np.stack(arrays), first), first)
+        check_channel(case, channel, opened[case.channels[channel].file], first, wanted)
+    check_size(case, opened, prod(first.shape) * len(wanted))
+    arrays: list[Array] = []
+    voxels: dict[Path, Array] = {}
+    with memory_errors(case.name):
+        for channel in wanted:
+            source = case.channels[channel]
+            if source.file not in voxels:
+                voxels[source.file] = opened[source.file].read()
+            array = voxels[source.file]
+            array = array[..., source.index] if array.ndim > first.dims else array
+            arrays.append(check_voxels(case.name, channel, source, array))
+        return Volume(turn_to_canonical(np.stack(arrays), first), first)
+
+
+def check_channel(case: Case, channel: str, image: ImageFile, first: VoxelGrid, wanted: Sequence[str]) -> None:
+    """A channel's file lies on the grid of the first, and holds as many channels as expected."""
+    source = case.channels[channel]
+    difference = image.grid.differs_from(first)
+    if difference:
+        message = f"channel {channel} is not on the grid of {wanted[0]}: {difference}"
+        raise DataError(Problem(case.name, str(source.file), message, f"register and resample it to {wanted[0]}"))
+    check_count(case.name, source, image, wanted)
+
+
+def check_count(case: str, source: Source, image: ImageFile, wanted: Sequence[str] = ()) -> None:
+    """A file holds as many channels as it should."""
+    count = image.shape[-1] if len(image.shape) > image.grid.dims else 1
+    if count != source.count:
+        message = f"it holds {count} channel{'s' * (count > 1)} (shape {image.shape}), but should hold {source.count}"
+        if source.count == len(wanted):
+            message += f" ({', '.join(wanted)})"
+        remedy = "give a file per channel, or correct this one or the data set's list of channels"
+        raise DataError(Problem(case, str(source.file), message, remedy))
+
+
+def check_size(case: Case, opened: Mapping[Path, ImageFile], voxels: int) -> None:
+    """Refuse what memory does not hold, and large files of nothing: noise alone keeps images from shrinking so."""
+    for file, image in opened.items():
+        if image.memory_bytes > LARGE_BYTES and image.expansion > EMPTY_EXPANSION:
+            message = f"its shape is {image.shape}, and the file is {image.expansion:.0f} times smaller: it is empty"
+            raise DataError(Problem(case.name, str(file), message, "crop it to what it shows, or replace it"))
+    wanted = sum(image.memory_bytes for image in opened.values()) + 2 * 4 * voxels  # float32, and all in one array
+    refuse_too_large(case.name, str(next(iter(opened))), wanted, "reading its image")
 
 
 def check_voxels(case: str, channel: str, source: Source, array: Array) -> Array:
     """A channel as float32, if it has something to show."""
-    array = array.astype(np.float32, copy=False)
+    stored = array
+    with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite
+        array = stored.astype(np.float32, copy=False)
     bad = np.count_nonzero(~np.isfinite(array))
     if bad:
         message = f"{bad} voxels of channel {channel} are NaN or infinite"
         raise DataError(Problem(case, str(source.file), message, "export the image again"))
     if not array.any():
-        message = f"every voxel of channel {channel} is zero"
+        is_tiny = " as far as float32 can tell; store it in another unit" if stored.any() else ""
+        message = f"every voxel of channel {channel} is zero{is_tiny}"
         raise DataError(Problem(case, str(source.file), message, "replace the image, or remove the case"))
     return array
 
@@ -145,18 +183,21 @@ def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGri
     def fail(message: str, remedy: str) -> DataError:
         return DataError(Problem(case.name, str(case.label), message, remedy))
 
-    array, grid = read_file(case.name, case.label, as_label=True)
-    if array.ndim > grid.dims:
-        if array.shape[-1] != 1:
-            raise fail(f"its shape is {array.shape}", "give one label map without further axes")
-        array = array[..., 0]
-    difference = grid.differs_from(image_grid)
+    file = open_image(case.name, case.label, as_label=True)
+    if len(file.shape) > file.grid.dims and file.shape[-1] != 1:
+        raise fail(f"its shape is {file.shape}", "give one label map without further axes")
+    difference = file.grid.differs_from(image_grid)
     if difference:
         message = f"the label is not on the image's grid: {difference}"
         raise fail(message, "resample it to the image by nearest neighbour")
-    if array.dtype.kind == "f" and np.abs(array - np.rint(array)).max(initial=0) < LABEL_ROUNDING:
-        array = np.rint(array)
-    found = np.unique(array).tolist()
+    refuse_too_large(case.name, str(case.label), 4 * file.memory_bytes, "reading its label")
+    array = file.read().reshape(file.grid.shape)
+    if array.dtype.kind == "f":
+        with np.errstate(invalid="ignore"):  # of infinite values
+            is_rounded = np.abs(array - np.rint(array)).max(initial=0) < LABEL_ROUNDING
+        array = np.rint(array) if is_rounded else array
+    slabs = [np.unique(slab) for slab in array.T]  # one by one, as sorting takes a copy
+    found = np.unique(np.concatenate(slabs)).tolist()
     unknown = [value for value in found if value not in label_values]
     if unknown:
         message = f"it has values that are not declared: {list_some(unknown)}"
@@ -176,19 +217,6 @@ def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGri
     return turn_to_canonical(values[None], image_grid)[0]
 
 
-def select_channel(case: str, source: Source, array: Array, wanted: Sequence[str]) -> Array:
-    """One channel (*spatial) of what a file holds, which must be as many as expected."""
-    dims = 2 if is_picture(source.file) else 3
-    count = array.shape[-1] if array.ndim == dims + 1 else 1
-    if count != source.count:
-        message = f"it holds {count} channel{'s' * (count > 1)} (shape {array.shape}), but should hold {source.count}"
-        if source.count == len(wanted):
-            message += f" ({', '.join(wanted)})"
-        remedy = "give a file per channel, or correct this one or the data set's list of channels"
-        raise DataError(Problem(case, str(source.file), message, remedy))
-    return array[..., source.index] if array.ndim == dims + 1 else array
-
-
 def check_dimensions(case: Case, dims: int) -> None:
     """Refuse a photograph for a model of volumes, and a scan for one of pictures."""
     file = next(iter(case.channels.values())).file
@@ -197,87 +225,26 @@ def check_dimensions(case: Case, dims: int) -> None:
         raise DataError(Problem(case.name, str(file), message, "choose another model, or other data"))
 
 
-def is_picture(file: Path) -> bool:
-    return file.suffix.lower() in IMAGES_2D
+@dataclass(frozen=True, eq=False)
+class ImageFile:
+    """A file whose header was read: what it will hold, and how to read it."""
+
+    shape: tuple[int, ...]  # channels last where there are several
+    grid: VoxelGrid
+    memory_bytes: int  # that reading takes
+    expansion: float  # bytes of voxels per byte of the file
+    read: Callable[[], Array]
 
 
-def read_file(case: str, file: Path, *, as_label: bool = False) -> tuple[Array, VoxelGrid]:
-    """The array of a file, channels last where there are several, and its grid."""
-    return read_picture(case, file, as_label=as_label) if is_picture(file) else read_nifti(case, file)
-
-
-def read_nifti(case: str, file: Path) -> tuple[Array, VoxelGrid]:
-    def fail(message: str, remedy: str) -> DataError:
-        return DataError(Problem(case, str(file), message, remedy))
-
-    try:
-        image, array = load_nifti(file)
-        affine = np.asarray(image.affine, np.float64)
-    except FileNotFoundError:
-        raise fail("the file is missing", "add it, or remove the case") from None
-    except PermissionError:
-        raise fail("the file cannot be read", "give yourself permission") from None
-    except ImageFileError as error:
-        raise fail(f"it is not a NIfTI image ({error})", "replace the file") from None
-    except (OSError, EOFError, ValueError, OverflowError, HeaderDataError, zlib.error) as error:
-        raise fail(f"it is damaged or cut short ({error})", "copy or download it again") from None
-    if array.dtype.kind not in "biuf":
-        raise fail(f"its voxels are of the type {array.dtype}", "store one real number per voxel")
-    if array.ndim < 3 or (array.ndim == 3 and array.shape[2] == 1):
-        raise fail(f"it is 2D (shape {array.shape}) where a volume is expected", "give the whole volume as one file")
-    if array.ndim > 4 or not array.size:
-        raise fail(f"it has the shape {array.shape}", "give a volume, with channels as fourth axis")
-    if not is_regular(affine):
-        raise fail("its affine is singular: voxels have no size", "set the header's spacing and orientation")
-    return array, VoxelGrid(tuple(array.shape[:3]), affine)
-
-
-def load_nifti(file: Path) -> tuple[Any, Array]:
-    """The image and its array. A compressed file is read to its end, where its checksum is."""
-    image: Any = nibabel.load(file)
-    if not (file.name.endswith(".gz") and isinstance(image, nibabel.Nifti1Image)):
-        return image, np.asanyarray(image.dataobj)
-    with gzip.open(file) as stream:
-        image = type(image).from_stream(stream)
-        array = np.asanyarray(image.dataobj)
-        while stream.read(2**20):
-            pass
-    return image, array
-
-
-def is_regular(affine: NDArray[np.float64]) -> bool:
-    """Whether an affine gives every axis a direction of its own."""
-    if not np.isfinite(affine).all():
-        return False
-    lengths = np.linalg.norm(affine[:3, :3], axis=0)
-    if not lengths.all() or abs(np.linalg.det(affine[:3, :3] / lengths)) < 1e-4:
-        return False
-    return not np.isnan(io_orientation(affine)).any()
-
-
-def read_picture(case: str, file: Path, *, as_label: bool) -> tuple[Array, VoxelGrid]:
-    """(H, W), or (H, W, 3) for a coloured image. A coloured label is foreground wherever it is not black, a
-    JPEG wherever it is brighter than half."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(file) as picture:
-            if picture.mode in ("P", "PA") and as_label:
-                array = np.asarray(picture.convert("P"))
-            elif picture.mode in ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr", "HSV", "LAB"):
-                array = np.asarray(picture.convert("RGB"))
-            else:  # one channel of any depth
-                array = np.asarray(picture.convert("L") if picture.mode in ("1", "LA") else picture)
-    except FileNotFoundError:
-        raise DataError(Problem(case, str(file), "the file is missing", "add it, or remove the case")) from None
-    except PermissionError:
-        raise DataError(Problem(case, str(file), "the file cannot be read", "give yourself permission")) from None
-    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError) as error:
-        raise DataError(Problem(case, str(file), f"it is no readable picture ({error})", "replace the file")) from None
-    if as_label:
-        if file.suffix.lower() in (".jpg", ".jpeg"):  # values are only about right
-            array = array > array.max() / 2
-        array = np.any(array, axis=-1) if array.ndim == 3 else array
-        are_labels = array.min(initial=0) >= 0 and array.max(initial=0) <= 255 and not np.any(array % 1)
-        array = (array if are_labels else np.not_equal(array, 0)).astype(np.uint8)
-    return array, VoxelGrid(tuple(array.shape[:2]), np.eye(3))
+def open_image(case: str, file: Path, *, as_label: bool = False) -> ImageFile:
+    """Read the header of a file; one that cannot be used, or is not true, is refused before any voxel is read."""
+    if is_picture(file):
+        shape = picture_shape(case, file)
+        grid = VoxelGrid(shape[:2], np.eye(3))
+        if as_label:
+            return ImageFile(grid.shape, grid, prod(shape), 1.0, partial(read_mask, case, file))
+        return ImageFile(shape, grid, prod(shape), 1.0, partial(read_picture, case, file))
+    nifti = read_header(case, file)
+    grid = VoxelGrid(nifti.shape[:3], nifti.affine_mm)
+    expansion = nifti.voxel_bytes / nifti.file_bytes
+    return ImageFile(nifti.shape, grid, nifti.memory_bytes, expansion, partial(read_voxels, nifti))

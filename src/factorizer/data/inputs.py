@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from factorizer.data.cases import Case, DataError, Problem, Source, drop_duplicates, select_channels
-from factorizer.data.layouts import (
+from factorizer.data.cases import Case, DataError, Problem, drop_duplicates, list_some, select_channels
+from factorizer.data.headers import count_channels
+from factorizer.data.layouts import LAYOUTS, UnknownLayout, name_sessions, read_cohort
+from factorizer.data.lists import LIST_ENDINGS, make_case, read_list
+from factorizer.data.loose import SUFFIXES
+from factorizer.data.naming import (
     CHANNEL_NAMES,
-    IMAGES_2D,
-    LAYOUTS,
-    NIFTI,
-    UnknownLayout,
-    list_folder,
-    name_sessions,
-    read_cohort,
+    NUMBERED,
+    is_image,
+    split_channel,
     strip_ending,
+    strip_mask_suffix,
 )
-
-NUMBERED = re.compile(r"(.+)_(\d{4})")
+from factorizer.data.walk import list_folder
 
 
 def read_inputs(
@@ -36,10 +32,14 @@ def read_inputs(
     missing = [path for path in paths if not path.exists()]
     if missing:
         raise DataError(Problem("", str(missing[0]), "there is no such file or folder", "correct the input"))
+    special = [path for path in paths if not path.is_file() and not path.is_dir()]
+    if special:
+        message = "it is neither a file nor a folder, but a pipe or a device"
+        raise DataError(Problem("", str(special[0]), message, "save its content to a file, and give that"))
     if len(paths) > 1:
         return [read_files(paths, channels)], []
     (path,) = paths
-    if path.suffix in (".csv", ".json"):
+    if path.suffix.lower() in LIST_ENDINGS and path.is_file():
         return read_list(path, channels)
     if path.is_file():
         return [read_files(paths, channels)], []
@@ -47,7 +47,7 @@ def read_inputs(
 
 
 def read_files(files: Sequence[Path], channels: Sequence[str]) -> Case:
-    wrong = [file for file in files if not file.name.lower().endswith((*NIFTI, *IMAGES_2D))]
+    wrong = [file for file in files if not is_image(file)]
     if wrong:
         raise DataError(Problem("", str(wrong[0]), "it is no image", "give NIfTI files, or PNG, JPEG or TIFF for 2D"))
     if len(files) not in (1, len(channels)):
@@ -56,77 +56,17 @@ def read_files(files: Sequence[Path], channels: Sequence[str]) -> Case:
     name = strip_ending(files[0].name)
     if len(files) == 1:
         return make_case(name, files, channels)
-    ending = re.fullmatch(r"(.+)[_-](\d{4}|[A-Za-z0-9]+)", name)
-    known = ending and (ending[2].isdigit() or ending[2].lower() in CHANNEL_NAMES)
-    return make_case(name_in_bids(files[0]) or (ending[1] if ending and known else name), files, channels)
+    numbered = NUMBERED.fullmatch(name)
+    named = split_channel(name, (*channels, *CHANNEL_NAMES))
+    short = numbered[1] if numbered else named[0] if named else name
+    return make_case(name_in_bids(files[0]) or short, files, channels)
 
 
 def name_in_bids(file: Path) -> str | None:
     """What the case of a file is called in the BIDS data set around it, if it is in one."""
     places = Path(os.path.abspath(file)).parents  # without .., and links as they are
     session = next((p for p in places if p.name.startswith("ses-") and p.parent.name.startswith("sub-")), None)
-    return name_sessions(session.parent.parent)[session] if session else None
-
-
-def check_order(name: str, files: Sequence[Path], channels: Sequence[str]) -> None:
-    """Each channel has a file of its own, and files that are named or numbered after channels are in their order."""
-    remedy = f"give the files in the order {', '.join(channels)}"
-    numbers = [NUMBERED.fullmatch(strip_ending(file.name)) for file in files]
-    expected = [f"{number:04d}" for number in range(len(channels))]
-    numbered = sorted(match[2] for match in numbers if match) == expected
-    for file, channel, match, number in zip(files, channels, numbers, expected, strict=True):
-        ending = re.split(r"[_-]", strip_ending(file.name))[-1].lower()
-        named = CHANNEL_NAMES.get(ending)
-        if named is not None and named != channel and named in channels:
-            message = f"it is named as {named}, but stands where {channel} belongs"
-            raise DataError(Problem(name, str(file), message, remedy))
-        if numbered and match and match[2] != number:
-            message = f"it has the number {match[2]}, but stands where {channel}, {number}, belongs"
-            raise DataError(Problem(name, str(file), message, remedy))
-        if files.count(file) > 1:
-            message = f"it stands for {files.count(file)} channels"
-            raise DataError(Problem(name, str(file), message, f"give each of {', '.join(channels)} its own file"))
-
-
-def make_case(name: str, files: Sequence[Path], channels: Sequence[str]) -> Case:
-    """One file per channel, or one with all of them."""
-    if len(files) == 1:
-        return Case(name, {c: Source(files[0], index, len(channels)) for index, c in enumerate(channels)})
-    check_order(name, files, channels)
-    return Case(name, {c: Source(file) for c, file in zip(channels, files, strict=True)})
-
-
-def read_list(file: Path, channels: Sequence[str]) -> tuple[list[Case], list[Problem]]:
-    """A CSV or JSON list: the column case, and one per channel or `image` for a file with all; paths from the list."""
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-        entries: Any = json.loads(text) if file.suffix == ".json" else list(csv.DictReader(text.splitlines()))
-    except (OSError, ValueError) as error:
-        raise DataError(Problem("", str(file), f"it cannot be read ({error})", "mend the file")) from None
-    remedy = f"give each case the fields case and {', '.join(channels)}, or case and image"
-    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
-        raise DataError(Problem("", str(file), "it holds no list of cases", remedy))
-    cases, problems = [], []
-    for number, entry in enumerate(entries, start=1):
-        try:
-            cases.append(read_entry(entry, file.parent, channels))
-        except KeyError as error:
-            name = str(entry.get("case") or f"entry {number}")
-            problems.append(Problem(name, str(file), f"{name} has no {error.args[0]}", remedy))
-        except DataError as error:
-            problems.extend(error.problems)
-    kept, duplicates = drop_duplicates(cases)
-    return kept, [*problems, *duplicates]
-
-
-def read_entry(entry: Mapping[str, Any], folder: Path, channels: Sequence[str]) -> Case:
-    wanted = ["image"] if entry.get("image") else list(channels)
-    absent = [field for field in ("case", *wanted) if not entry.get(field)]
-    if absent:
-        raise KeyError(absent[0])
-    if re.search(r"[/\\]|^\.{0,2}$", str(entry["case"])):
-        raise KeyError("name that can be a file's: leave out slashes, and do not call it . or ..")
-    return make_case(str(entry["case"]), [folder / str(entry[field]) for field in wanted], channels)
+    return name_sessions(session.parent.parent).get(session) if session else None
 
 
 def read_folder(folder: Path, channels: Sequence[str], mask_suffix: str | None) -> tuple[list[Case], list[Problem]]:
@@ -134,7 +74,8 @@ def read_folder(folder: Path, channels: Sequence[str], mask_suffix: str | None) 
     try:
         cohort = read_cohort(folder, mask_suffix=mask_suffix)
     except UnknownLayout:
-        found = one_of_parent(folder, channels) or read_images(list_folder(folder), channels)
+        around, own = one_of_parent(folder, channels), read_images(list_folder(folder), channels)
+        found = own if around is None or (own[0] and not around[0]) else around
         if not found[0] and not found[1]:
             message = "it holds no NIfTI file or picture, and no known layout is recognized in it"
             remedy = (
@@ -161,7 +102,8 @@ def one_of_parent(folder: Path, channels: Sequence[str]) -> tuple[list[Case], li
             return [rename_channels(case, select_channels(cohort, channels), channels)], []
     except DataError:
         return None
-    problems = [problem for problem in cohort.problems if problem.case == name]
+    # what is wrong with the folder as a whole may be that it is no case of that data set, but something beside it
+    problems = [problem for problem in cohort.problems if problem.case == name and Path(problem.file).name != name]
     return ([], problems) if problems else None
 
 
@@ -174,27 +116,86 @@ def rename_channels(case: Case, named: Sequence[str], channels: Sequence[str]) -
 
 
 def read_images(files: Iterable[Path], channels: Sequence[str]) -> tuple[list[Case], list[Problem]]:
-    """A file per case, or files CASE_0000, CASE_0001, ... with a channel each."""
-    images = [file for file in files if file.name.lower().endswith((*NIFTI, *IMAGES_2D))]
-    stems = {file: NUMBERED.fullmatch(strip_ending(file.name)) for file in images}
-    numbers = [int(match[2]) for match in stems.values() if match]
-    numbered_files = 0 in numbers and max(numbers) < 10  # else they are parts of names
-    groups: dict[str, dict[int, Path]] = {}
-    singles: list[Path] = []
-    for file, match in stems.items():
-        if match and numbered_files:
-            groups.setdefault(match[1], {})[int(match[2])] = file
-        else:
-            singles.append(file)
+    """A file per case, or files with a channel each: CASE_0000, CASE_0001, ..., or CASE_dwi, CASE_adc, ..."""
+    images = [file for file in files if is_image(file) and not file.is_dir()]
+    numbered, others = group_by_number(images)
+    named, singles, problems = group_by_channel(others, channels)
     cases = [make_case(strip_ending(file.name), [file], channels) for file in singles]
-    problems: list[Problem] = []
-    for name, numbered in groups.items():
-        if sorted(numbered) == list(range(len(channels))):
-            cases.append(make_case(name, [numbered[i] for i in range(len(channels))], channels))
+    for name, by_number in numbered.items():
+        if sorted(by_number) == list(range(len(channels))):
+            cases.append(make_case(name, [by_number[i] for i in range(len(channels))], channels))
         else:
-            listed = ", ".join(f"{number:04d}" for number in sorted(numbered))
+            listed = ", ".join(f"{number:04d}" for number in sorted(by_number))
             message = f"{name} has the files {listed}, but the model takes {len(channels)} channels"
             remedy = f"number them 0000 to {len(channels) - 1:04d}: {', '.join(channels)}"
-            problems.append(Problem(name, str(next(iter(numbered.values()))), message, remedy))
+            problems.append(Problem(name, str(next(iter(by_number.values()))), message, remedy))
+    for name, by_channel in named.items():
+        try:
+            cases.append(join_channels(name, by_channel, channels))
+        except DataError as error:
+            problems.extend(error.problems)
     kept, duplicates = drop_duplicates(cases)
     return kept, [*problems, *duplicates]
+
+
+def group_by_number(images: Sequence[Path]) -> tuple[dict[str, dict[int, Path]], list[Path]]:
+    """Files CASE_0000, CASE_0001, ... by case and number, and other files."""
+    matches = {file: NUMBERED.fullmatch(strip_ending(file.name)) for file in images}
+    numbers = [int(match[2]) for match in matches.values() if match]
+    if 0 not in numbers or max(numbers) >= 10:  # they are parts of names
+        return {}, list(images)
+    groups: dict[str, dict[int, Path]] = {}
+    for file, match in matches.items():
+        if match:
+            groups.setdefault(match[1], {})[int(match[2])] = file
+    return groups, [file for file, match in matches.items() if not match]
+
+
+def group_by_channel(
+    images: Sequence[Path], channels: Sequence[str]
+) -> tuple[dict[str, dict[str, list[Path]]], list[Path], list[Problem]]:
+    """Files that are named after channels by case and channel, and other files. Of a case that has such files, others
+    (a contrast that the model does not take, a mask) are left out with a warning."""
+    groups: dict[str, dict[str, list[Path]]] = {}
+    others: list[Path] = []
+    for file in images:
+        found = split_channel(strip_ending(file.name), channels)
+        if found is None:
+            others.append(file)
+        else:
+            groups.setdefault(found[0], {}).setdefault(found[1], []).append(file)
+    extra = [file for file in others if belongs_to(file, groups)]
+    singles = [file for file in others if file not in set(extra)]
+    problems = []
+    if extra:
+        message = f"left out: {list_some([file.name for file in extra])}"
+        remedy = f"the model takes {', '.join(channels)} of these cases"
+        problems.append(Problem("", str(extra[0].parent), message, remedy, "warning"))
+    if len(channels) == 1:  # a file is a case, under its whole name
+        files = [file for parts in groups.values() for part in parts.values() for file in part]
+        return {}, sorted([*singles, *files]), problems
+    return groups, singles, problems
+
+
+def belongs_to(file: Path, groups: Mapping[str, object]) -> bool:
+    """Whether a file is named as another contrast or as a mask of one of some cases."""
+    stem = strip_ending(file.name)
+    contrast = split_channel(stem, tuple(CHANNEL_NAMES))
+    return (contrast is not None and contrast[0] in groups) or strip_mask_suffix(stem, SUFFIXES) in groups
+
+
+def join_channels(name: str, parts: Mapping[str, Sequence[Path]], channels: Sequence[str]) -> Case:
+    """A case of files that are named after channels; a single one may hold all of them, whatever its name."""
+    files = [file for part in parts.values() for file in part]
+    if len(files) == 1 and count_channels(files[0]) == len(channels):
+        return make_case(strip_ending(files[0].name), files, channels)
+    for channel in channels:
+        found = parts.get(channel, [])
+        if len(found) > 1:
+            message = f"{' and '.join(file.name for file in found)} are both named as channel {channel}"
+            raise DataError(Problem(name, str(found[0]), message, "keep the right one"))
+        if not found:
+            message = f"{name} has no file for channel {channel} (there is {', '.join(file.name for file in files)})"
+            wanted = files[0].name.replace(strip_ending(files[0].name), f"{name}_{channel.lower()}")
+            raise DataError(Problem(name, str(files[0]), message, f"add {wanted}, or remove the case"))
+    return make_case(name, [parts[channel][0] for channel in channels], channels)

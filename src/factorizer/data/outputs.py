@@ -7,12 +7,12 @@ import io
 from pathlib import Path
 from typing import Any
 
-import nibabel
 import numpy as np
 from numpy.typing import NDArray
 
 from factorizer.data.cases import Case
 from factorizer.data.images import is_picture
+from factorizer.data.nifti import read_header
 from factorizer.files import write_atomically
 
 Array = NDArray[Any]
@@ -50,14 +50,15 @@ def write_probabilities(file: Path, probabilities: Array, case: Case) -> None:
 
 
 def encode_nifti(array: Array, like: Path) -> bytes:
-    """A compressed NIfTI file with the header of another image, but for what depends on the values."""
-    image = nibabel.load(like)
+    """A compressed NIfTI file with the header of another image, its unit too, except for what depends on the values."""
+    image = read_header(like.name, like)
     header = image.header.copy()
     header.set_data_dtype(array.dtype)
     header.set_slope_inter(1, 0)
     header["cal_min"] = header["cal_max"] = 0
     header["descrip"] = b"Factorizer; research use, not a medical device"
-    return gzip.compress(type(image)(array, image.affine, header).to_bytes(), compresslevel=4, mtime=0)
+    content = image.kind(array, image.affine, header).to_bytes()
+    return gzip.compress(content, compresslevel=4, mtime=0)
 
 
 def encode_png(labels: Array) -> bytes:

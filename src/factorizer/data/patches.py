@@ -12,7 +12,6 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from factorizer.config import Augmentation
-from factorizer.data.augment import apply_augmentation, draw_augmentation
 from factorizer.data.cache import CaseStore
 from factorizer.data.regions import labels_to_regions
 
@@ -42,6 +41,8 @@ class PatchDataset(Dataset[dict[str, Any]]):
     ) -> None:
         if not names:
             raise ValueError("there is no case to take patches from")
+        if augmentation is not None:  # MONAI is slow to import: not for prediction, and before there are workers
+            import factorizer.data.augment  # noqa: F401
         self.store, self.names, self.length = store, list(names), length
         self.patch_size, self.seed = tuple(patch_size), seed
         self.labels, self.regions = dict(labels), {name: tuple(of) for name, of in regions.items()}
@@ -59,6 +60,8 @@ class PatchDataset(Dataset[dict[str, Any]]):
         image, label = cut_patch(image, label, self.patch_start(label, generator), self.patch_size)
         x, y = torch.from_numpy(image), torch.from_numpy(label)
         if self.augmentation is not None:
+            from factorizer.data.augment import apply_augmentation, draw_augmentation
+
             dims = len(self.patch_size)
             changes = draw_augmentation(self.augmentation, channels=len(image), dims=dims, generator=generator)
             x, y = apply_augmentation(x, y, changes, self.spacing_mm)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 import numpy as np
@@ -18,12 +19,18 @@ from numpy.typing import NDArray
 from scipy.ndimage import find_objects
 
 from factorizer.config import Data
-from factorizer.data.cases import Case
+from factorizer.data.capacity import memory_errors
+from factorizer.data.cases import Case, DataError, Problem
 from factorizer.data.images import Volume, VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
+from factorizer.data.spikes import SPIKE, high_value, note_spikes
 
 Array = NDArray[Any]
 Normalization = Literal["zscore-nonzero", "zscore", "none"]
 LINEAR = {2: "bilinear", 3: "trilinear"}
+MOST_GROWTH = 1000  # times that resampling may multiply the voxels of an image
+MOST_VOXELS = 2**31  # of a channel
+SQUEEZED, FEW = 100, 32  # what loses so many times its voxels keeps so many along its longest axis, at least
+SMALLEST_SQUARED, LARGEST_SQUARED = 1e-15, 1e18  # between which squares and their sums are exact in float32
 ROUNDING = 2e-5  # of a channel's range: files of scaled 16-bit integers keep a value to half of 1 / 65,535
 
 
@@ -51,6 +58,7 @@ class Prepared:
     image: Array
     label: Array | None
     frame: Frame
+    warnings: tuple[Problem, ...] = ()  # of an image that may not be as it should
 
 
 @dataclass(frozen=True)
@@ -62,10 +70,22 @@ class Preprocessing:
     crop_to_nonzero: bool = True
     normalization: Normalization = "zscore-nonzero"
 
-    def apply(self, volume: Volume, label: Array | None = None, *, name: str = "image") -> Prepared:
-        """Preprocess an image that is in memory, and its label map if there is one."""
+    def apply(
+        self,
+        volume: Volume,
+        label: Array | None = None,
+        *,
+        name: str = "image",
+        channels: Sequence[str] | None = None,
+    ) -> Prepared:
+        """Preprocess an image that is in memory, and its label map if there is one; `channels` are for warnings."""
         image = clip_channels(mend_zeros(volume.array), self.clip)
+        spikes: list[Problem] = []
+        if self.normalization != "none":
+            named = channels or [str(number) for number in range(len(image))]
+            spikes = note_spikes(name, named, Volume(image, volume.grid))
         shape = resampled_shape(image.shape[1:], volume.spacing_mm, self.spacing_mm)
+        check_resampling(name, image.shape[1:], shape)
         image = resample(image, shape, "linear")
         if label is not None:
             label = resample(label[None], shape, "nearest")[0]
@@ -74,7 +94,8 @@ class Preprocessing:
         label = None if label is None else np.ascontiguousarray(label[box])
         if self.normalization != "none":
             image = zscore(image, nonzero=self.normalization == "zscore-nonzero")
-        return Prepared(name, np.ascontiguousarray(image, np.float32), label, Frame(volume.grid, shape, box))
+        frame = Frame(volume.grid, shape, box)
+        return Prepared(name, np.ascontiguousarray(image, np.float32), label, frame, tuple(spikes))
 
 
 def preprocessing_of(data: Data) -> Preprocessing:
@@ -93,7 +114,8 @@ def prepare_case(
     """Read and preprocess a case; without `label_values` its label is left alone."""
     volume = read_image(case, channels)
     label = read_label(case, label_values, volume.grid) if label_values is not None else None
-    return preprocessing.apply(volume, label, name=case.name)
+    with memory_errors(case.name):
+        return preprocessing.apply(volume, label, name=case.name, channels=channels)
 
 
 def mend_zeros(image: Array) -> Array:
@@ -103,7 +125,10 @@ def mend_zeros(image: Array) -> Array:
     """
     mended = image
     for index, channel in enumerate(image):
-        zeros = np.abs(channel) <= ROUNDING * np.ptp(channel)
+        with np.errstate(over="ignore"):
+            spread = np.ptp(channel)
+        ordinary = 2 * SPIKE * high_value(channel)  # from one end to the other, where no voxel is a spike
+        zeros = np.abs(channel) <= ROUNDING * (spread if float(spread) <= ordinary else ordinary)
         if channel[zeros].any():
             mended = image.copy() if mended is image else mended
             mended[index][zeros] = 0
@@ -124,6 +149,20 @@ def resampled_shape(
     if target_mm is None:
         return tuple(shape)
     return tuple(max(1, round(n * s / t)) for n, s, t in zip(shape, spacing_mm, target_mm, strict=True))
+
+
+def check_resampling(name: str, before: Sequence[int], after: Sequence[int]) -> None:
+    """Refuse an image that resampling would blow up, or squeeze to nothing: its voxel sizes are wrong."""
+    growth = prod(after) / prod(before)
+    sizes = " x ".join(map(str, before)), " x ".join(map(str, after))
+    message = f"at the model's spacing its {sizes[0]} voxels become {sizes[1]}"
+    remedy = "correct the voxel sizes in its header, or choose a model of another spacing"
+    if growth > MOST_GROWTH or prod(after) > max(MOST_VOXELS, prod(before)):
+        limit = f"at most {MOST_GROWTH:,} times more and {MOST_VOXELS:,} in all are made"
+        raise DataError(Problem(name, "", f"{message}, and {limit}", remedy))
+    if growth < 1 / SQUEEZED and max(after) < FEW:
+        limit = f"less than {FEW} along the longest axis show nothing"
+        raise DataError(Problem(name, "", f"{message}, and {limit}", remedy))
 
 
 def resample(array: Array, shape: Sequence[int], mode: Literal["linear", "nearest"]) -> Array:
@@ -148,12 +187,20 @@ def zscore(image: Array, *, nonzero: bool) -> Array:
     for channel in image:
         inside = channel != 0 if nonzero else np.ones(channel.shape, bool)
         if inside.any():
-            values = channel[inside]
+            values = to_ordinary_size(channel[inside])
             rounding = 1e-7 * float(np.abs(values).max())  # of a channel that is constant
             values -= values.mean(dtype=np.float64)  # in place: a large image fits into memory a few times only
-            values /= max(np.sqrt(np.square(values).mean(dtype=np.float64)), rounding)
+            values /= max(np.sqrt(np.square(values).mean(dtype=np.float64)), rounding) or 1.0
             channel[inside] = values
     return image
+
+
+def to_ordinary_size(values: Array) -> Array:
+    """Values whose squares float32 does not hold, multiplied by a power of two, which a z-score does not notice."""
+    largest = max(float(values.max()), -float(values.min()))
+    if SMALLEST_SQUARED < largest < LARGEST_SQUARED:
+        return values
+    return np.ldexp(values, -np.frexp(largest)[1])
 
 
 def restore(array: Array, frame: Frame, mode: Literal["linear", "nearest"]) -> Array:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from factorizer.evaluation.differences import Facts, RunDifference, find_differences, find_unknown, read_facts
 from factorizer.evaluation.scores import Score, is_undefined, mean_of, read_scores
 from factorizer.evaluation.statistics import Difference, bootstrap_mean, compare_pairs, holm, signed_rank
 
@@ -24,12 +25,13 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A system: its name, its scores, and what it costs if that is known."""
+    """A system: its name, its scores, what it costs if that is known, and what its run says about itself."""
 
     name: str
     scores: Sequence[Score]
     parameters: float | None = None  # millions
     gflops: float | None = None
+    facts: Facts = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,16 @@ class Comparison:
     @property
     def names(self) -> list[str]:
         return [entry.name for entry in self.entries]
+
+    @property
+    def differences(self) -> list[RunDifference]:
+        """What is not the same in all runs, other than their scores."""
+        return find_differences({entry.name: entry.facts for entry in self.entries})
+
+    @property
+    def unknown(self) -> list[str]:
+        """What the runs do not say."""
+        return find_unknown({entry.name: entry.facts for entry in self.entries})
 
     def defined(self, metric: str, region: str) -> NDArray[np.bool_]:
         """The cases where it is a number for every system: else one would gain by failing."""
@@ -81,6 +93,8 @@ class PairedTest:
 def read_entry(source: str) -> tuple[str, Path, Path | None]:
     """NAME=PATH or PATH, a scores.csv or a run -> the system's name, its scores, its configuration if it has one."""
     name, sign, path = ("", "", "") if Path(source).exists() else source.partition("=")
+    if sign and not name.strip():
+        raise ValueError(f"{source!r} has no name before the sign =; give NAME=PATH, or PATH")
     place = Path(path if sign else source)
     if place.is_file():
         folder, scores = place.parent, place
@@ -100,7 +114,8 @@ def read_entry(source: str) -> tuple[str, Path, Path | None]:
 
 
 def load_entry(name: str, scores: Path, cost: tuple[float, float] | None) -> Entry:
-    return Entry(name, read_scores(scores), *(cost or (None, None)))
+    parameters, gflops = cost or (None, None)
+    return Entry(name, read_scores(scores), parameters, gflops, read_facts(scores.parent))
 
 
 def compare_entries(

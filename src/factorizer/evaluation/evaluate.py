@@ -14,7 +14,7 @@ import numpy as np
 
 from factorizer.config import Data
 from factorizer.data.cases import Case, DataError, Problem, Source, drop_duplicates, select_label_values
-from factorizer.data.images import VoxelGrid, canonical_grid, is_picture, read_file, read_label
+from factorizer.data.images import VoxelGrid, canonical_grid, is_picture, open_image, read_label
 from factorizer.data.layouts import IMAGES_2D, NIFTI, UnknownLayout, list_folder, read_cohort, strip_ending
 from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import Mask
@@ -164,18 +164,24 @@ def read_pair(predicted: Case, name: str, references: References, ours: Mapping[
     expected = references.cases[name]
     assert predicted.label is not None, "it was listed by its label"
     assert expected.label is not None, "it was listed by its label"
-    _, grid = read_file(expected.name, expected.label, as_label=True)
+    grid = open_image(expected.name, expected.label, as_label=True).grid
     reference = read_label(expected, references.values, grid)
-    _, own = read_file(predicted.name, predicted.label, as_label=True)
-    difference = own.differs_from(grid)
-    if difference:
-        message = f"the prediction is not on the grid of its reference {expected.label}: {difference}"
-        raise DataError(Problem(predicted.name, str(predicted.label), message, "predict on the original images"))
-    prediction = read_label(predicted, ours, grid)
+    prediction = read_prediction(predicted, grid, ours, beside=f"reference {expected.label}")
     if references.ignored is not None:
         unjudged = {value: int(value == references.ignored) for value in references.values}
         prediction[read_label(expected, unjudged, grid) > 0] = 0
     return Pair(predicted.name, prediction, reference, grid, (predicted.label, expected.label))
+
+
+def read_prediction(predicted: Case, grid: VoxelGrid, ours: Mapping[int, int], *, beside: str) -> Mask:
+    """A predicted label map, which must lie on the grid of what stands beside it."""
+    assert predicted.label is not None, "it was listed by its label"
+    own = open_image(predicted.name, predicted.label, as_label=True).grid
+    difference = own.differs_from(grid)
+    if difference:
+        message = f"the prediction is not on the grid of its {beside}: {difference}"
+        raise DataError(Problem(predicted.name, str(predicted.label), message, "predict on the original images"))
+    return read_label(predicted, ours, grid)
 
 
 def count_voxels(pair: Pair, *, labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]) -> dict[str, Any]:

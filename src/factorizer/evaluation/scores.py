@@ -1,14 +1,14 @@
 """Scores of cases and regions: how label maps are scored, the table on disk, and its summary.
 
-A scores.csv has the columns case, region, metric, value, one line for each, and no summary lines.
+A scores.csv has the columns case, region, metric, value, one line for each, and no summary lines. Names stand in it as
+they are, so that they are the same when it is read; tables that are made for people escape them (`reports/escapes.py`).
 """
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from math import isfinite, isnan, nan, prod, sqrt
+from math import inf, isnan, nan, prod, sqrt
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -17,7 +17,7 @@ import numpy as np
 
 from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import Mask, detect_lesions, dice, hd95_mm
-from factorizer.files import csv_text, write_atomically
+from factorizer.files import FileError, csv_text, read_csv, write_atomically
 
 METRICS = {
     "dice": "overlap, 0 to 1",
@@ -29,6 +29,19 @@ METRICS = {
     "lesion_recall": "true lesions that are met",
     "lesion_f1": "harmonic mean of the two",
 }
+COLUMNS = ("case", "region", "metric", "value")
+MOST_MM, MOST_ML = 1e6, 1e9  # more cannot be of a body
+LIMITS = {
+    "dice": (0.0, 1.0),
+    "hd95_mm": (0.0, MOST_MM),
+    "volume_ml": (0.0, MOST_ML),
+    "reference_volume_ml": (0.0, MOST_ML),
+    "volume_difference_ml": (-MOST_ML, MOST_ML),
+    "lesion_precision": (0.0, 1.0),
+    "lesion_recall": (0.0, 1.0),
+    "lesion_f1": (0.0, 1.0),
+}
+OTHER_LIMITS = (-1e12, 1e12)  # of metrics from elsewhere
 HD95Empty = float | Literal["nan", "diagonal"]
 CONVENTIONS = (
     "Both masks empty: Dice 1, HD95 0, lesion scores 1. One empty: Dice 0, lesion scores 0, HD95 is {penalty}. "
@@ -103,24 +116,56 @@ def write_scores(file: Path, rows: Sequence[Score]) -> None:
 
 def read_scores(file: Path) -> list[Score]:
     """The rows of a scores.csv; an error names the line that is wrong."""
-    wanted = ("case", "region", "metric", "value")
-    try:
-        lines = csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ValueError(f"{file} cannot be read ({error}); give a scores.csv") from None
-    if not set(wanted) <= set(lines.fieldnames or ()):
-        got = ", ".join(lines.fieldnames or ()) or "none"
-        raise ValueError(f"{file} has the columns {got}; a scores.csv has {', '.join(wanted)}")
     rows: dict[tuple[str, str, str], Score] = {}
-    for line in lines:
-        try:
-            value = float(line["value"])
-            row = Score(line["case"], line["region"], line["metric"], value if isfinite(value) else nan)
-        except (TypeError, ValueError):
-            raise ValueError(f"{file}, line {lines.line_num}: the value is {line['value']!r}, not a number") from None
+    for number, line in read_csv(file):
+        missing = [name for name in COLUMNS if name not in line]
+        if missing:
+            message = f"it has the columns {', '.join(line)}, and no {', '.join(missing)}"
+            raise FileError(file, message, f"a scores.csv has {', '.join(COLUMNS)}")
+        row = read_score(file, number, line)
         if rows.setdefault((row.case, row.region, row.metric), row) is not row:
-            raise ValueError(f"{file}, line {lines.line_num}: {row.case}, {row.region}, {row.metric} is there twice")
+            message = f"line {number}: {row.case}, {row.region}, {row.metric} is there twice"
+            raise FileError(file, message, "keep one of them")
+    if not rows:
+        raise FileError(file, "it holds no score", f"a scores.csv has {', '.join(COLUMNS)}")
     return list(rows.values())
+
+
+def read_score(file: Path, number: int, line: Mapping[str, str]) -> Score:
+    """A line; an undefined value is nan, and so is a distance without end."""
+    for name in COLUMNS[:3]:
+        if not line[name]:
+            raise FileError(file, f"line {number}: the {name} is empty", "name it")
+    try:
+        value = float(line["value"])
+    except ValueError:
+        message = f"line {number}: the value is {line['value'][:40]!r}, not a number"
+        raise FileError(file, message, "give a number, or nan where it is undefined") from None
+    metric = line["metric"]
+    if metric == "hd95_mm" and value == inf:
+        value = nan
+    low, high = LIMITS.get(metric, OTHER_LIMITS)
+    if not isnan(value) and not low <= value <= high:
+        message = f"line {number}: {metric} is {value:g}; it must be from {low:g} to {high:g}"
+        raise FileError(file, message, "correct it, or give nan where it is undefined")
+    return Score(line["case"], line["region"], metric, value)
+
+
+def mean_dice(path: Path) -> float:
+    """The mean over cases of a case's mean over regions, from a scores.csv, a run's, or those of its folds."""
+    files = [path] if path.is_file() else sorted(path.glob("scores.csv")) or sorted(path.glob("fold*/scores.csv"))
+    if not files:
+        raise ValueError(f"there is no scores.csv in {path}; give such a file, or a run's folder")
+    cases: dict[str, list[float]] = {}
+    for file in files:
+        for row in read_scores(file):
+            if row.metric == "dice" and isnan(row.value):
+                raise FileError(file, f"the Dice of {row.case}, {row.region} is nan", "give a number from 0 to 1")
+            if row.metric == "dice":
+                cases.setdefault(row.case, []).append(row.value)
+    if not cases:
+        raise FileError(files[0], "it has no row whose metric is dice", "give scores with Dice")
+    return fmean(fmean(values) for values in cases.values())
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from math import prod
+from math import inf, prod
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from scipy.ndimage import label as find_components
 
 from factorizer.data.regions import labels_to_regions, regions_to_labels
-from factorizer.evaluation.metrics import dice
-from factorizer.files import write_atomically
+from factorizer.files import FileError, read_json, write_atomically
+from factorizer.inference.zoo import display_name
 
 Array = NDArray[Any]
 FILE = "postprocessing.json"
+AGAIN = "choose it again with `factorizer postprocess`"
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,8 @@ CANDIDATES = [
 
 def try_candidates(prediction: Array, reference: Array, spacing_mm: Sequence[float]) -> list[float]:
     """The Dice of a region's mask after each candidate; the first is that of the mask as it is."""
+    from factorizer.evaluation.metrics import dice  # with parts of SciPy that prediction does without
+
     return [dice(clean_mask(prediction, rule, spacing_mm), reference) for rule in CANDIDATES]
 
 
@@ -98,12 +101,24 @@ def read_rules(folder: Path, regions: Sequence[str]) -> dict[str, Cleaning]:
     """The rules stored with a run, in its folder or the one above a fold's."""
     file = next((f / FILE for f in (folder, folder.parent) if (f / FILE).is_file()), None)
     if file is None:
-        raise ValueError(f"{folder} has no {FILE}; `factorizer postprocess` chooses one on its cross-validation")
-    try:
-        rules = {name: Cleaning(**rule) for name, rule in json.loads(file.read_text()).items()}
-    except (ValueError, TypeError, AttributeError) as error:
-        raise ValueError(f"{file} cannot be read ({error}); choose it again with `factorizer postprocess`") from None
-    unknown = [name for name in rules if name not in regions]
+        name = display_name(folder)
+        raise ValueError(f"{name} has no {FILE}; `factorizer postprocess` chooses one on its cross-validation")
+    content = read_json(file)
+    if not isinstance(content, dict):
+        raise FileError(file, "it holds no rules by region", AGAIN)
+    unknown = [name for name in content if name not in regions]
     if unknown:
-        raise ValueError(f"{file} is about the region {unknown[0]}; the model has {', '.join(regions)}")
-    return rules
+        raise FileError(file, f"it is about the region {unknown[0]}; the model has {', '.join(regions)}", AGAIN)
+    return {name: read_rule(file, name, rule) for name, rule in content.items()}
+
+
+def read_rule(file: Path, region: str, rule: Any) -> Cleaning:
+    """What is kept of a region, as the file says."""
+    if not isinstance(rule, dict) or not set(rule) <= {"min_volume_ml", "largest"}:
+        raise FileError(file, f"of {region} it says {rule!r}, not min_volume_ml and largest", AGAIN)
+    volume, largest = rule.get("min_volume_ml", 0.0), rule.get("largest", False)
+    if isinstance(volume, bool) or not isinstance(volume, int | float) or not 0 <= volume < inf:
+        raise FileError(file, f"min_volume_ml of {region} is {volume!r}, not a number from 0 on", AGAIN)
+    if not isinstance(largest, bool):
+        raise FileError(file, f"largest of {region} is {largest!r}, not true or false", AGAIN)
+    return Cleaning(volume, largest)

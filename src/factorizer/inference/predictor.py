@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from factorizer.config import Preset
-from factorizer.data.cases import Case
-from factorizer.data.images import Volume, VoxelGrid, canonical_grid, is_regular, restore_orientation, turn_to_canonical
+from factorizer.data.cases import Case, DataError, Problem
+from factorizer.data.images import Volume, VoxelGrid, canonical_grid, restore_orientation, turn_to_canonical
+from factorizer.data.nifti import describe_wrong_spacing, is_regular
 from factorizer.data.preprocess import Prepared, prepare_case, preprocessing_of
 from factorizer.data.regions import regions_to_labels
 from factorizer.inference.restore import restore_slabs
@@ -53,6 +55,7 @@ class Predictor:
         )
         self.networks = [network.to(self.device).eval() for network in networks]
         self.network = average(self.networks)
+        self.mirrored = mirrored
         if mirrored:
             axes = preset.data.mirrored_axes
             if not axes:
@@ -64,7 +67,8 @@ class Predictor:
     ) -> NDArray[np.uint8]:
         """An image (C, *spatial), channels as in the preset -> label values (*spatial).
 
-        Say how large voxels are by `spacing_mm`, or how they lie in the patient by `affine`; 1 mm without.
+        Say how large voxels are by `spacing_mm`, or how they lie in the patient by `affine`, in mm; only a model
+        without a spacing of its own does without both.
         """
         dims = len(self.preset.data.patch_size)
         image = np.asarray(image)
@@ -75,21 +79,38 @@ class Predictor:
                 f"{self.preset.in_channels} channels ({channels}), channels first"
             )
         if not np.isfinite(image).all():
-            raise ValueError("some voxels of the image are NaN or infinite; mend the image")
+            raise ValueError("some voxels of the image are NaN or infinite; fix the image")
+        grid = VoxelGrid(tuple(image.shape[1:]), self.affine_of(spacing_mm, affine))
+        volume = Volume(turn_to_canonical(image.astype(np.float32), grid), grid)
+        prepared = preprocessing_of(self.preset.data).apply(volume, channels=self.preset.data.channels)
+        for problem in prepared.warnings:
+            warnings.warn(str(problem), stacklevel=2)
+        return self.segment(prepared).labels
+
+    def affine_of(self, spacing_mm: Sequence[float] | None, affine: Array | None) -> NDArray[np.float64]:
+        """The affine given, or that of the spacing; an error where neither or both are there, or they cannot be."""
+        dims, own = len(self.preset.data.patch_size), self.preset.data.spacing_mm
         if affine is not None and spacing_mm is not None:
             raise ValueError(
                 "spacing_mm and affine are both given; the affine says how large voxels are, leave the other"
+            )
+        if affine is None and spacing_mm is None and own is not None:
+            raise ValueError(
+                f"this model works at {' x '.join(f'{size:g}' for size in own)} mm, and the size of the image's voxels "
+                "is not given; give spacing_mm=(...) or affine=..."
             )
         if affine is None:
             spacing = (1.0,) * dims if spacing_mm is None else tuple(float(s) for s in spacing_mm)
             if len(spacing) != dims:
                 raise ValueError(f"spacing_mm is {spacing}; give {dims} numbers")
             affine = np.diag([*spacing, 1.0])
-        grid = VoxelGrid(tuple(image.shape[1:]), np.asarray(affine, np.float64))
-        if grid.affine.shape != (dims + 1, dims + 1) or (dims == 3 and not is_regular(grid.affine)):
-            raise ValueError(f"the affine is {grid.affine.tolist()}; give a regular {dims + 1} x {dims + 1} matrix")
-        volume = Volume(turn_to_canonical(image.astype(np.float32), grid), grid)
-        return self.segment(preprocessing_of(self.preset.data).apply(volume)).labels
+        matrix = np.asarray(affine, np.float64)
+        if matrix.shape != (dims + 1, dims + 1) or (dims == 3 and not is_regular(matrix)):
+            raise ValueError(f"the affine is {matrix.tolist()}; give a regular {dims + 1} x {dims + 1} matrix")
+        wrong = describe_wrong_spacing(np.linalg.norm(matrix[:dims, :dims], axis=0).tolist())
+        if wrong:
+            raise ValueError(f"{wrong}; give sizes in mm")
+        return matrix
 
     def prepare(self, case: Case, channels: Sequence[str]) -> Prepared:
         """Read and preprocess a case; `channels` are its names of the preset's."""
@@ -117,7 +138,8 @@ class Predictor:
         kept = np.zeros((self.preset.out_channels, *shape), np.float32) if keep_probabilities else None
         row = 0
         slabs = logits or self.sliding.slabs(self.network, torch.from_numpy(prepared.image), advance)
-        for slab in restore_slabs((slab.sigmoid() for slab in slabs), prepared.frame):
+        finite = (require_finite(prepared.name, slab) for slab in slabs)
+        for slab in restore_slabs((slab.sigmoid() for slab in finite), prepared.frame):
             rows = slice(row, row := row + slab.shape[1])
             probabilities = slab.numpy()
             labels[rows] = regions_to_labels(probabilities, data.labels, data.regions, threshold=threshold)
@@ -125,3 +147,11 @@ class Predictor:
                 kept[:, rows] = probabilities
         turned = np.ascontiguousarray(restore_orientation(labels[None], grid)[0])
         return Segmented(turned, None if kept is None else np.ascontiguousarray(restore_orientation(kept, grid)))
+
+
+def require_finite(name: str, outputs: Tensor) -> Tensor:
+    """A network's outputs, if they are numbers: NaN would silently become background."""
+    if outputs.isfinite().all():
+        return outputs
+    message = "the network's output is NaN or infinite"
+    raise DataError(Problem(name, "", message, "look at the image's intensities, and at the model's weights"))

@@ -15,7 +15,6 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from monai.data.utils import compute_importance_map
 from torch import Tensor
 
 from factorizer.data.patches import padding_of
@@ -23,6 +22,8 @@ from factorizer.data.patches import padding_of
 Network = Callable[[Tensor], Tensor]
 Blending = Literal["constant", "gaussian"]
 Advance = Callable[[], object]
+SIGMA = 0.125  # width of the Gaussian, as a share of the window
+LEAST_WEIGHT = 1e-3
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,14 @@ def window_starts(size: Sequence[int], window: Sequence[int], overlap: float) ->
 
 
 def importance(window: Sequence[int], blending: Blending) -> Tensor:
-    """The weight of each voxel of a window in the average, MONAI's."""
-    return torch.as_tensor(compute_importance_map(tuple(window), mode=blending, sigma_scale=0.125))
+    """The weight of each voxel of a window in the average: MONAI's, computed here as importing MONAI takes a second."""
+    if blending == "constant":
+        return torch.ones(tuple(window))
+    weight = torch.ones(())
+    for size in window:
+        distance = torch.arange(size, dtype=torch.float32) - (size - 1) / 2
+        weight = weight[..., None] * torch.exp(distance**2 / (-2 * (SIGMA * size) ** 2))
+    return weight.clamp_min(LEAST_WEIGHT)
 
 
 def shift(x: Tensor, by: int, dim: int) -> Tensor:

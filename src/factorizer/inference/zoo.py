@@ -1,11 +1,12 @@
 """The zoo: trained models that ship with the package.
 
-A model is a folder of the package's `zoo` with config.yaml, weights.safetensors, card.md, and scores.csv, the scores of
-the cases that were held out; with speeds.json where faster settings were tuned.
+A model is a folder of the package's `zoo` with config.yaml, weights.safetensors, their checksum weights.sha256,
+card.md, and scores.csv, the scores of the cases that were held out; with speeds.json where faster settings were tuned.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,12 +15,11 @@ import torch
 from torch import Tensor
 
 from factorizer.config import Preset
-from factorizer.evaluation.scores import read_scores
-from factorizer.evaluation.statistics import bootstrap_mean
 from factorizer.files import write_atomically
 from factorizer.models.registry import suggestion
-from factorizer.preset_files import ZOO_FOLDER, load_preset
+from factorizer.preset_files import ZOO, ZOO_FOLDER, load_preset
 
+WEIGHTS, CHECKSUM = "weights.safetensors", "weights.sha256"
 FILES = ("config.yaml", "scores.csv", "speeds.json")  # that a model has from its run, beside its weights
 
 
@@ -60,15 +60,29 @@ def zoo_folder(name: str) -> Path:
     return Path(str(ZOO_FOLDER / name))
 
 
+def display_name(folder: Path) -> str:
+    """A model's folder as messages name it: zoo:NAME, wherever the package is installed, or the path."""
+    return f"{ZOO}{folder.name}" if folder.parent == Path(str(ZOO_FOLDER)) else str(folder)
+
+
+def read_config(folder: Path) -> Preset:
+    """The preset that a model was trained with."""
+    name = display_name(folder)
+    return load_preset(name if name.startswith(ZOO) else folder / "config.yaml")
+
+
 def describe_model(name: str) -> ZooModel:
     folder = zoo_folder(name)
-    size = (folder / "weights.safetensors").stat().st_size / 1e6
+    size = (folder / WEIGHTS).stat().st_size / 1e6
     dice = region_dice(folder / "scores.csv")
-    return ZooModel(name, load_preset(folder / "config.yaml"), dice, size, (folder / "card.md").read_text())
+    return ZooModel(name, read_config(folder), dice, size, (folder / "card.md").read_text())
 
 
 def region_dice(scores: Path) -> tuple[RegionDice, ...]:
     """Mean Dice of every region with its interval."""
+    from factorizer.evaluation.scores import read_scores  # with SciPy's statistics, which prediction does without
+    from factorizer.evaluation.statistics import bootstrap_mean
+
     values: dict[str, list[float]] = {}
     for row in read_scores(scores):
         if row.metric == "dice":
@@ -77,7 +91,7 @@ def region_dice(scores: Path) -> tuple[RegionDice, ...]:
 
 
 def write_model(run: Path, weights: dict[str, Tensor], folder: Path) -> None:
-    """A fold's model as a zoo folder without its card, the weights in half precision."""
+    """A fold's model as a zoo folder without its card, the weights in half precision, with their checksum."""
     from safetensors.torch import save
 
     halves = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
@@ -88,4 +102,10 @@ def write_model(run: Path, weights: dict[str, Tensor], folder: Path) -> None:
         (folder / name).unlink(missing_ok=True)
         if (run / name).is_file():
             shutil.copyfile(run / name, folder / name)
-    write_atomically(folder / "weights.safetensors", save({name: v.contiguous() for name, v in halves.items()}))
+    write_atomically(folder / WEIGHTS, save({name: v.contiguous() for name, v in halves.items()}))
+    write_atomically(folder / CHECKSUM, f"{sha256_of(folder / WEIGHTS)}  {WEIGHTS}\n")  # as sha256sum writes it
+
+
+def sha256_of(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import time
@@ -22,7 +21,7 @@ from factorizer.data.folds import read_own_folds
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score
 from factorizer.evaluation.statistics import bootstrap_mean
-from factorizer.files import csv_text, write_atomically
+from factorizer.files import FileError, csv_text, read_csv, read_json, write_atomically
 from factorizer.inference.load import find_models, load
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.score import score_case
@@ -72,15 +71,16 @@ def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) 
     predictor = load(folder, device=device)
     cohort = read_cohort(data, mask_suffix=predictor.preset.data.mask_suffix)
     file = folder.parent / "folds.json"
-    if not file.is_file():
-        raise ValueError(f"{run} has no held-out cases (no {file}); give a fold of a run that `factorizer train` wrote")
+    number = folder.name.removeprefix("fold")
+    if not file.is_file() or not number.isdecimal():
+        raise ValueError(f"{folder} held out no cases; give a fold of a run that did, as RUN/fold0")
     folds = read_own_folds(file, cohort.cases)
-    if not folder.name.removeprefix("fold").isdigit():
-        raise ValueError(f"{folder} held out no cases; give a fold that did, as {folder.parent}/fold0")
-    fold = int(folder.name.removeprefix("fold"))
+    fold = int(number)
     if fold not in folds:
         raise ValueError(f"{file} has no fold {fold}; give the data that {folder} was trained on")
-    known = json.loads((folder / "cases.json").read_text())  # what training could not read is left out here too
+    known = read_json(folder / "cases.json")  # what training could not read is left out here too
+    if not isinstance(known, dict):
+        raise FileError(folder / "cases.json", "it does not hold the cases of a run")
     names = [name for name in folds[fold] if name in known][:limit]
     return Bench(predictor, cohort, names, settings_for(cohort, predictor.preset.data))
 
@@ -183,7 +183,9 @@ def check_origin(bench: Bench, file: Path) -> None:
     if not file.exists():
         write_atomically(file, json.dumps(now, indent=1) + "\n")
         return
-    before = json.loads(file.read_text())
+    before = read_json(file)
+    if not isinstance(before, dict):
+        raise FileError(file, "it does not say what was measured", "remove it, or give another folder")
     changed = [name for name in now if now[name] != before.get(name)]
     if changed:
         raise ValueError(f"{file.parent} was begun with other {' and '.join(changed)}; give another folder")
@@ -198,7 +200,7 @@ def read_points(file: Path) -> list[Point]:
     if not file.is_file():
         return []
     try:
-        lines = list(csv.DictReader(file.read_text().splitlines()))
+        lines = [line for _, line in read_csv(file)]
         return [Point(**{f.name: convert(f.type, line[f.name]) for f in fields(Point)}) for line in lines]
     except (KeyError, ValueError) as error:
         raise ValueError(f"{file} is not a table of an ablation ({error}); remove it, or give another folder") from None

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from factorizer.data.contact_sheet import draw_legend, label_colors, pick_slice
+from factorizer.reports.escapes import escape_label
 from factorizer.reports.figures import png
 from factorizer.reports.qualitative import paint
 
@@ -50,13 +51,14 @@ def draw_components(
         panel.set_axis_off()
     for panel, (name, picture) in zip(panels[:, :left_columns].flat, left.items(), strict=False):
         panel.imshow(picture, cmap="gray", vmin=0, vmax=1)
-        panel.set_title(name, color="white", size=8)
+        panel.set_title(escape_label(name), color="white", size=8)
     for line, row in zip(panels[:, left_columns + 1 :], rows, strict=True):
         for panel, picture, caption in zip(line, row.pictures, row.captions, strict=False):
             panel.imshow(grey(pick_slice(picture[None], guide)[0][0]), cmap="inferno", vmin=0, vmax=1)
-            panel.set_title(caption, color="white", size=7)
+            panel.set_title(escape_label(caption), color="white", size=7)
         style = {"rotation": 90, "ha": "right", "va": "center", "color": "white", "size": 7}
-        line[0].text(-0.04, 0.5, row.title, transform=line[0].transAxes, **style)
+        title = "\n".join(map(escape_label, row.title.splitlines()))
+        line[0].text(-0.04, 0.5, title, transform=line[0].transAxes, **style)
     return png(figure)
 
 

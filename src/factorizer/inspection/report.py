@@ -24,6 +24,7 @@ from factorizer.inspection.components import Layer, choose_layers, layers_of
 from factorizer.inspection.explain import View, align_view, view_layers
 from factorizer.inspection.figure import SHOWN, Row, draw_components
 from factorizer.nn.blocks import ResidualNMF
+from factorizer.reports.escapes import escape_cell
 
 
 class Explainer:
@@ -107,9 +108,14 @@ class Explainer:
             if rows:
                 for kind, of, table in (("alignment", Alignment, rows), ("agreement", Agreement, summarize(rows))):
                     files.append(self.out / f"{kind}-{name}.csv")
-                    lines = [astuple(row) for row in table]
+                    lines = [[safe_cell(value) for value in astuple(row)] for row in table]
                     write_atomically(files[-1], csv_text([field.name for field in fields(of)], lines))
         return files
+
+
+def safe_cell(value: Any) -> Any:
+    """Names of cases and regions are others' words."""
+    return escape_cell(value) if isinstance(value, str) else value
 
 
 def layer_width(layer: Layer) -> int:

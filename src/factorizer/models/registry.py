@@ -7,11 +7,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from factorizer.models.options import (
+        FactorizerOptions,
+        GlobalFactorizerOptions,
+        NNFormerOptions,
+        NNUNetOptions,
+        PerformerOptions,
+        SwinUNETROptions,
+        TransBTSOptions,
+        UNETROptions,
+    )
+    from factorizer.nn.unet import UNet
 
 MODELS = "factorizer.models"
 
@@ -64,6 +75,80 @@ SYSTEMS = {
 }
 
 
+@overload
+def build_model(
+    name: Literal["nnunet", "res-unet"],
+    *,
+    in_channels: int,
+    out_channels: int,
+    spatial_size: Sequence[int],
+    **options: Unpack[NNUNetOptions],
+) -> UNet: ...
+@overload
+def build_model(
+    name: Literal["performer"],
+    *,
+    in_channels: int,
+    out_channels: int,
+    spatial_size: Sequence[int],
+    **options: Unpack[PerformerOptions],
+) -> UNet: ...
+@overload
+def build_model(
+    name: Literal["global-factorizer"],
+    *,
+    in_channels: int,
+    out_channels: int,
+    spatial_size: Sequence[int],
+    **options: Unpack[GlobalFactorizerOptions],
+) -> UNet: ...
+@overload
+def build_model(
+    name: Literal["local-factorizer", "swin-factorizer"],
+    *,
+    in_channels: int,
+    out_channels: int,
+    spatial_size: Sequence[int],
+    **options: Unpack[FactorizerOptions],
+) -> UNet: ...
+@overload
+def build_model(
+    name: Literal["transbts"],
+    *,
+    in_channels: int,
+    out_channels: int,
+    spatial_size: Sequence[int],
+    **options: Unpack[TransBTSOptions],
+) -> nn.Module: ...
+@overload
+def build_model(
+    name: Literal["unetr"],
+    *,
+    in_channels: int,
+    out_channels: int,
+    spatial_size: Sequence[int],
+    **options: Unpack[UNETROptions],
+) -> nn.Module: ...
+@overload
+def build_model(
+    name: Literal["swin-unetr"],
+    *,
+    in_channels: int,
+    out_channels: int,
+    spatial_size: Sequence[int],
+    **options: Unpack[SwinUNETROptions],
+) -> nn.Module: ...
+@overload
+def build_model(
+    name: Literal["nnformer"],
+    *,
+    in_channels: int,
+    out_channels: int,
+    spatial_size: Sequence[int],
+    **options: Unpack[NNFormerOptions],
+) -> nn.Module: ...
+@overload  # a name that is known only later: its options come as one dictionary, **options
+def build_model(name: str, *, in_channels: int, out_channels: int, spatial_size: Sequence[int]) -> nn.Module: ...
 def build_model(
     name: str, *, in_channels: int, out_channels: int, spatial_size: Sequence[int], **options: Any
 ) -> nn.Module:

@@ -77,7 +77,8 @@ def peak_mib(build: Callable[[], Step]) -> float:
 
 def peak_mib_of_system(name: str, options: Mapping[str, Any], mode: str) -> float | None:
     """`peak_mib` of a registered system in a fresh process; None when that process was out of memory."""
-    command = [sys.executable, "-m", "factorizer.profiling.measure", name, json.dumps(options), mode]
+    # -P: what lies in the working directory is not imported
+    command = [sys.executable, "-P", "-m", "factorizer.profiling.measure", name, json.dumps(options), mode]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 0:
         return float(done.stdout.splitlines()[-1])

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import csv
 import statistics
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import resources
@@ -56,11 +55,11 @@ def count_rows(preset: Preset, preset_name: str, names: Sequence[str], advance: 
     return rows
 
 
-def cost_of_run(config: Path) -> tuple[float, float]:
-    """Millions of parameters and GFLOPs of a run's network on one patch."""
+def cost_of_run(config: Path) -> tuple[float, float] | None:
+    """Millions of parameters and GFLOPs of a run's network on one patch; None where it cannot be built."""
     preset = load_preset(config)
     (row,) = count_rows(preset, "", [preset.model.name], lambda: None)
-    return (row.params or 0) / 1e6, row.gflops or 0.0
+    return None if row.params is None or row.gflops is None else (row.params / 1e6, row.gflops)
 
 
 def paper_figures(preset_name: str) -> dict[str, tuple[float, float]]:
@@ -117,36 +116,3 @@ def measure_time(rows: Sequence[Row], preset: Preset, rounds: int, advance: Call
 def add_scores(rows: Sequence[Row], dice: Mapping[str, float]) -> list[Row]:
     """Add the mean Dice of the systems that have one."""
     return [replace(row, dice=dice.get(row.model)) for row in rows]
-
-
-def mean_dice(path: Path) -> float:
-    """The mean over cases of a case's mean over regions, from a scores.csv, a run's, or those of its folds."""
-    files = [path] if path.is_file() else sorted(path.glob("scores.csv")) or sorted(path.glob("fold*/scores.csv"))
-    if not files:
-        raise ValueError(f"there is no scores.csv in {path}; give such a file, or a run's folder")
-    cases: dict[str, list[float]] = defaultdict(list)
-    for file in files:
-        for case, value in read_dice(file):
-            cases[case].append(value)
-    return statistics.fmean(statistics.fmean(values) for values in cases.values())
-
-
-def read_dice(file: Path) -> Iterable[tuple[str, float]]:
-    """The rows of metric dice: case and value."""
-    lines = csv.DictReader(file.read_text(encoding="utf-8-sig").splitlines())
-    missing = {"case", "region", "metric", "value"} - set(lines.fieldnames or ())
-    if missing:
-        raise ValueError(f"{file} has no column {', '.join(sorted(missing))}; it must have case, region, metric, value")
-    found = []
-    for number, line in enumerate(lines, start=2):
-        if line["metric"] == "dice":
-            try:
-                value = float(line["value"])
-            except (TypeError, ValueError):
-                value = float("nan")
-            if not 0 <= value <= 1:
-                raise ValueError(f"{file}, line {number}: the Dice is {line['value']!r}; it must be from 0 to 1")
-            found.append((line["case"], value))
-    if not found:
-        raise ValueError(f"{file} has no row whose metric is dice")
-    return found

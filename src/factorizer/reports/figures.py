@@ -10,6 +10,7 @@ from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter
 
 from factorizer.evaluation.compare import FACTOR, HIGHER_IS_BETTER, TITLES, Comparison
 from factorizer.evaluation.statistics import stars
+from factorizer.reports.escapes import escape_label
 
 COLORS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c", "#ccb974", "#64b5cd")
 
@@ -39,7 +40,7 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
         )
         for box in boxes["boxes"]:
             box.set_facecolor(COLORS[index % len(COLORS)])
-        panel.plot([], [], "s", color=COLORS[index % len(COLORS)], label=name)
+        panel.plot([], [], "s", color=COLORS[index % len(COLORS)], label=escape_label(name))
         for place, (region, own) in enumerate(zip(regions, values, strict=True)):
             if not len(own):
                 continue
@@ -48,9 +49,11 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
             panel.annotate(
                 mark, (step * place + index, own.max()), xytext=(0, 3), textcoords="offset points", ha="center", size=8
             )
-    panel.set_xticks([step * place + (len(names) - 1) / 2 for place in range(len(regions))], regions)
+    labels = [escape_label(region) for region in regions]
+    panel.set_xticks([step * place + (len(names) - 1) / 2 for place in range(len(regions))], labels)
     panel.set_ylabel(TITLES[metric] + (" ↑" if HIGHER_IS_BETTER[metric] else " ↓"))
-    note = f"diamonds are means; * ** *** **** p < 0.05 0.01 0.001 0.0001 against {comparison.reference} (Holm)"
+    reference = escape_label(comparison.reference)
+    note = f"diamonds are means; * ** *** **** p < 0.05 0.01 0.001 0.0001 against {reference} (Holm)"
     if metric == "hd95_mm":  # penalties are far above everything else
         note += "; logarithmic above 10 mm"
         panel.set_yscale("symlog", linthresh=10)
@@ -82,7 +85,7 @@ def draw_costs(comparison: Comparison) -> bytes | None:
         for panel, cost in zip(panels, (entry.parameters, entry.gflops), strict=True):
             assert cost is not None, "known"
             style: dict[str, Any] = {"fmt": "o", "color": COLORS[index % len(COLORS)], "capsize": 3}
-            style["label"] = entry.name if panel is panels[0] else None
+            style["label"] = escape_label(entry.name) if panel is panels[0] else None
             panel.errorbar(cost, mean, yerr=[[mean - low], [high - mean]], **style)
     for panel, title in zip(panels, ("parameters (millions)", "GFLOPs of one patch"), strict=True):
         panel.set_xscale("log")

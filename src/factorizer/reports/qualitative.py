@@ -1,4 +1,4 @@
-"""Segmentations side by side (Fig. 5): rows of cases, the reference first, then a column per system."""
+"""Segmentations side by side (Fig. 5): rows of cases, the reference first if there is one, then a column per system."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from factorizer.data.contact_sheet import draw_legend, label_colors, pick_slice
 from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import dice
+from factorizer.reports.escapes import escape_label
 from factorizer.reports.figures import png
 
 Array = NDArray[Any]
@@ -24,11 +25,12 @@ OPACITY = 0.55
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A case in canonical orientation: one channel to draw on, its reference, and the systems' label maps."""
+    """A case in canonical orientation: one channel to draw on, its reference if there is one, and the systems' label
+    maps."""
 
     case: str
     image: Array
-    reference: Array
+    reference: Array | None
     predictions: Mapping[str, Array]
     spacing_mm: Sequence[float] = (1.0, 1.0, 1.0)
 
@@ -36,37 +38,52 @@ class Example:
 def draw_examples(
     examples: Sequence[Example], *, labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]
 ) -> bytes:
-    """The axial slice where the reference is largest, with the mean Dice of the whole case in the corner."""
+    """The axial slice where the reference, or without one what was predicted, is largest; where there is a reference
+    with the mean Dice of the whole case in the corner."""
     systems = list(examples[0].predictions)
-    columns = ["ground truth", *systems, "image"]
+    scored = any(example.reference is not None for example in examples)
+    columns = [*(["ground truth"] if scored else []), *systems, "image"]
     figure = Figure(figsize=(2.1 * len(columns), 2.2 * len(examples) + 0.5), layout="constrained", facecolor="black")
     panels = figure.subplots(len(examples), len(columns), squeeze=False)
     colors = label_colors(labels)
     for row, example in zip(panels, examples, strict=True):
-        maps = [example.reference, *(example.predictions[name] for name in systems)]
-        image, _ = pick_slice(example.image[None], example.reference)
+        maps: list[Array | None] = [example.predictions[name] for name in systems]
+        guide = guide_of(example)
+        image, _ = pick_slice(example.image[None], guide)
         inside = example.image[example.image != 0]
         low, high = np.percentile(inside, (1, 99.5)) if inside.size else (0.0, 1.0)
         grey = np.clip((image[0] - min(low, 0)) / max(high - min(low, 0), 1e-8), 0, 1)
         aspect = example.spacing_mm[1] / example.spacing_mm[0] if len(example.spacing_mm) == 3 else 1.0
-        for panel, label_map in zip(row, [*maps, None], strict=True):
+        before = [example.reference] if scored else []
+        for panel, label_map in zip(row, [*before, *maps, None], strict=True):
             picture = np.repeat(grey[..., None], 3, axis=-1)
             if label_map is not None:
-                shown, _ = pick_slice(label_map[None], example.reference)
+                shown, _ = pick_slice(label_map[None], guide)
                 picture = paint(picture, shown[0], labels, colors)
             panel.imshow(picture, interpolation="nearest", aspect=aspect)
             panel.set_axis_off()
-        write_over(row[0], example.case, size=7)
+        absent = ", no reference" if scored and example.reference is None else ""
+        write_over(row[0], escape_label(example.case) + absent, size=7)
+        if example.reference is None:
+            continue
         for panel, name in zip(row[1:], systems, strict=False):
             score = 100 * mean_dice(example.predictions[name], example.reference, labels, regions)
             write_over(panel, f"{score:.1f}", size=9)
     for panel, title in zip(panels[0], columns, strict=True):
-        panel.set_title(title, color="white", size=9)
+        panel.set_title(escape_label(title), color="white", size=9)
     unions = [f"{region} = {' + '.join(names)}" for region, names in regions.items() if [region] != list(names)]
-    legend = draw_legend(figure, labels, text_color="white")
-    legend.set_title("   ".join([*unions, "number: mean Dice (%) of the case"]))
+    legend = draw_legend(figure, {escape_label(name): value for name, value in labels.items()}, text_color="white")
+    meaning = ["number: mean Dice (%) of the case"] if scored else ["no references"]
+    legend.set_title("   ".join(map(escape_label, [*unions, *meaning])))
     legend.get_title().set(color="white", size=7)
     return png(figure)
+
+
+def guide_of(example: Example) -> Array:
+    """What the slice is chosen by."""
+    if example.reference is not None:
+        return example.reference
+    return np.any([label_map > 0 for label_map in example.predictions.values()], axis=0)
 
 
 def write_over(panel: Axes, text: str, *, size: float) -> None:

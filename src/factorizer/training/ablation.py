@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from factorizer.config import Preset
-from factorizer.evaluation.compare import Entry, compare_entries
-from factorizer.evaluation.scores import read_scores
+from factorizer.evaluation.compare import Entry, compare_entries, load_entry
 from factorizer.files import write_atomically
 from factorizer.preset_files import change_preset
 from factorizer.reports.tables import comparison_files, latex_table, table_csv
@@ -95,7 +94,7 @@ def ablate_training(
                 if outcome.signal:
                     raise Interrupted(outcome.signal, said=True)
                 runs[key] = outcome.folder
-            entries.append(Entry(variant.name, read_scores(runs[key] / "scores.csv")))
+            entries.append(load_entry(variant.name, runs[key] / "scores.csv", None))
         written += write_table(out / table, entries, pairs=table == "position")
     return written
 

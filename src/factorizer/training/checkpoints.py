@@ -17,6 +17,7 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
+from factorizer.inference.weights import verify_archive
 from factorizer.training.environment import RunError
 
 REMEDY = "remove it to resume from the checkpoint before, or restore it"
@@ -130,6 +131,7 @@ def read_checkpoint(file: Path) -> dict[str, Any] | None:
     """What is in a file, or None where it cannot be read. Nothing in it is executed: only tensors and plain values are
     loaded."""
     try:
+        verify_archive(file)
         checkpoint = torch.load(file, map_location="cpu", weights_only=True)
         return checkpoint if isinstance(checkpoint, dict) and "global_step" in checkpoint else None
     except Exception:  # bytes of any kind raise errors of any kind

@@ -61,6 +61,11 @@ def check_memory(preset: Preset, machine: Machine) -> Need:
     return need
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Whether the estimate was too low."""
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+
+
 def advice(preset: Preset, machine: Machine, need: Need, free: float) -> str:
     """Which field to change: the one that most of the memory depends on; the batch where one patch would fit."""
     widths, patch = list(preset.model.widths), list(preset.data.patch_size)

@@ -45,7 +45,7 @@ from factorizer.training.folder import (
     write_new_folds,
 )
 from factorizer.training.log import log_file
-from factorizer.training.memory import check_memory
+from factorizer.training.memory import check_memory, is_out_of_memory
 from factorizer.training.module import PatchStream, Segmentation
 from factorizer.training.records import describe_end, describe_start
 from factorizer.training.scoring import Scoring, Track
@@ -210,6 +210,11 @@ def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path
         except Stopped as stop:
             return stop.number
         except Exception as error:  # a damaged checkpoint raises errors of any kind
+            if is_out_of_memory(error):
+                raise RunError(
+                    f"the memory does not suffice at step {trainer.global_step}; lower data.patch_size, "
+                    "training.batch_size, model.widths or model.rank"
+                ) from error
             if start is None or stream.opened:
                 raise
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN]
@@ -265,7 +270,7 @@ def cross_validate(
 def prepare_cases(store: CaseStore, training: Sequence[str], held_out: Sequence[str], say: Say, track: Track) -> None:
     """Preprocess what is to be used; a case that cannot be is named and left out."""
     for problem in store.prepare([*training, *held_out], track=lambda done: track(done, "preparing cases")):
-        say(f"left out: {problem}")
+        say(f"left out: {problem}" if problem.severity == "error" else f"warning: {problem}")
     for names, purpose in ((training, "to train on"), (held_out, "in the held-out fold")):
         if names and not any(name in store.entries for name in names):
             raise RunError(f"no usable case is left {purpose}")

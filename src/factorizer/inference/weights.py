@@ -1,0 +1,156 @@
+"""The weights of a trained model as files. Reading executes nothing that is in a file, and changed bytes are noticed.
+
+A zoo model has weights.safetensors and beside it weights.sha256, in the form of `sha256sum`. A fold has
+checkpoints/last.ckpt: PyTorch writes a zip archive with a CRC-32 of each part, which it does not look at when it reads.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from zipfile import ZIP_STORED, ZipFile
+
+import torch
+from torch import Tensor, nn
+
+from factorizer.files import read_text
+from factorizer.inference.zoo import CHECKSUM, WEIGHTS, ModelError, display_name, sha256_of
+
+CHECKPOINT = "checkpoints/last.ckpt"
+PREFIX = "network."  # of the network's weights in a checkpoint
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+Weights = dict[str, Tensor]
+
+
+def read_weights(folder: Path) -> Weights:
+    """The network's weights of a fold or of a zoo model: the last ones, which scores are from."""
+    if (folder / WEIGHTS).is_file():
+        verify_checksum(folder)
+        file, content = WEIGHTS, read_safetensors(folder)
+    elif (folder / CHECKPOINT).is_file():
+        file, content = CHECKPOINT, read_checkpoint(folder)
+    else:
+        raise ModelError(f"{display_name(folder)} has no {CHECKPOINT}; train it first")
+    for name, value in content.items():
+        fault = find_fault(value)
+        if fault:
+            raise ModelError(f"{display_name(folder)}/{file} cannot be used: {name} {fault}; {remedy_for(folder)}")
+    return content
+
+
+def read_safetensors(folder: Path) -> Weights:
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(folder / WEIGHTS)
+    except Exception as error:  # bytes of any kind raise errors of any kind
+        raise unreadable(folder, WEIGHTS, error) from None
+
+
+def read_checkpoint(folder: Path) -> Weights:
+    """The weights in a fold's last checkpoint."""
+    file = folder / CHECKPOINT
+    try:
+        verify_archive(file)
+        checkpoint = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # bytes of any kind raise errors of any kind
+        raise unreadable(folder, CHECKPOINT, error) from None
+    state = checkpoint.get("state_dict") if isinstance(checkpoint, dict) else None
+    if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
+        raise ModelError(f"{file} holds no weights by name (state_dict); {remedy_for(folder)}")
+    return {name.removeprefix(PREFIX): value for name, value in state.items()}
+
+
+def unreadable(folder: Path, file: str, error: Exception) -> ModelError:
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
+    return ModelError(f"{display_name(folder)}/{file} cannot be read ({reason}); {remedy_for(folder)}")
+
+
+def remedy_for(folder: Path) -> str:
+    """How to get good weights again."""
+    if (folder / CHECKPOINT).is_file():
+        return "train with --resume, or copy it again"
+    return "install the package again" if display_name(folder) != str(folder) else "copy the folder again"
+
+
+def verify_archive(file: Path) -> None:
+    """Raise if the bytes of a checkpoint are not those that were written, or would fill more memory than the file."""
+    with ZipFile(file) as archive:
+        parts = archive.infolist()
+        if any(part.compress_type != ZIP_STORED for part in parts):
+            raise ValueError("it is compressed, as no checkpoint is")
+        if sum(part.file_size for part in parts) > file.stat().st_size:
+            raise ValueError("its parts are larger than the file")
+        changed = archive.testzip()
+        if changed is not None:
+            raise ValueError(f"its part {changed} has changed since it was written")
+
+
+def verify_checksum(folder: Path) -> None:
+    """Raise if weights.safetensors is not the file whose checksum stands beside it."""
+    name = display_name(folder)
+    if not (folder / CHECKSUM).is_file():
+        raise ModelError(f"{name} has no {CHECKSUM}, the checksum of its weights; {remedy_for(folder)}")
+    written = read_text(folder / CHECKSUM, most_bytes=1000).split()
+    if written[:1] != [sha256_of(folder / WEIGHTS)]:
+        raise ModelError(f"{name}/{WEIGHTS} is not the file that {CHECKSUM} is about; {remedy_for(folder)}")
+
+
+def find_fault(value: Any) -> str:
+    """What is wrong with a value that should be a weight; nothing if it is one."""
+    if not isinstance(value, Tensor):
+        return f"is of the type {type(value).__name__}, not a tensor"
+    if value.layout != torch.strided or value.device.type != "cpu" or value.dtype not in FLOATS + WHOLE:
+        return f"is {value.dtype} ({value.layout}, {value.device}), not plain numbers"
+    if value.numel() * value.element_size() > value.untyped_storage().nbytes():
+        return f"has the shape {tuple(value.shape)}, for which the file has too few numbers"
+    unusable = value.numel() - int(torch.isfinite(value).sum())
+    return f"has {unusable:,} of {value.numel():,} values that are NaN or infinite" if unusable else ""
+
+
+def load_strictly(network: nn.Module, weights: Weights, origin: str) -> None:
+    """Load weights that must be exactly the network's."""
+    own = network.state_dict()
+    wrong = [f"{name} is missing" for name in sorted(own.keys() - weights.keys())]
+    wrong += [f"the network has no {name}" for name in sorted(weights.keys() - own.keys())]
+    for name in sorted(own.keys() & weights.keys()):
+        if weights[name].shape != own[name].shape:
+            wrong.append(f"{name} is {tuple(weights[name].shape)}, not {tuple(own[name].shape)}")
+        elif not is_alike(weights[name], own[name]):
+            wrong.append(f"{name} is {weights[name].dtype}, not {own[name].dtype}")
+    if wrong:
+        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+        raise ModelError(
+            f"the weights of {origin} are not those of its config.yaml ({wrong[0]}{more}); restore the one or the other"
+        )
+    network.load_state_dict(weights)
+
+
+def is_alike(one: Tensor, other: Tensor) -> bool:
+    """Whether two weights have one shape and are both numbers with a fraction, or both whole."""
+    return one.shape == other.shape and one.is_floating_point() == other.is_floating_point()
+
+
+def fit_heads(network: nn.Module, weights: Weights) -> tuple[Weights, str]:
+    """Weights with the network's heads of deep supervision, and what was done to them, if anything was.
+
+    A prediction comes from the first head, that of the full resolution: the others may be missing or too many.
+    """
+    own = network.state_dict()
+    missing = {name: own[name] for name in own if is_auxiliary(name) and name not in weights}
+    unknown = {name for name in weights if is_auxiliary(name) and name not in own}
+    kept = {name: value for name, value in weights.items() if name not in unknown}
+    remark = ""
+    if missing or unknown:
+        saved = "without" if missing else "with"
+        remark = (
+            f"its weights were saved {saved} deep supervision, other than config.yaml says; predictions are the same"
+        )
+    return kept | missing, remark
+
+
+def is_auxiliary(name: str) -> bool:
+    """Whether a weight is of a head that only training uses."""
+    parts = name.split(".")
+    return parts[0] == "heads" and parts[1:2] != ["0"]
