@@ -40,7 +40,7 @@ TRAINING = [
 ]
 # of random inputs, in a round
 RANDOM: list[tuple[Maker, int]] = [
-    (images.random_header, 60),
+    (images.random_header, 45),
     (images.damaged_nifti, 20),
     (images.damaged_gzip, 20),
     (images.gzip_bomb, 2),
@@ -48,14 +48,14 @@ RANDOM: list[tuple[Maker, int]] = [
     (images.endless_links, 3),
     (images.lying_channel, 4),
     (images.hostile_label, 20),
-    (texts.mutated_preset, 60),
+    (texts.mutated_preset, 40),
     (texts.damaged_preset, 20),
-    (texts.mutated_description, 40),
+    (texts.mutated_description, 30),
     (texts.mutated_list, 20),
     (texts.good_list, 4),
     (texts.damaged_scores, 10),
     (texts.hostile_split, 20),
-    (models.hostile_run_file, 50),
+    (models.hostile_run_file, 45),
     (settings.hostile_case_name, 8),
     (cohorts.channel_folder, 4),
     (cohorts.hostile_prediction, 10),

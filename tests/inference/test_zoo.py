@@ -82,7 +82,7 @@ def test_messages_name_a_model_of_the_zoo_and_not_where_it_is_installed(small: P
 
 def test_a_model_names_its_preset(small: Path) -> None:
     assert load_preset("zoo:small") == load_preset(small / "config.yaml")
-    with pytest.raises(PresetError, match=r"the zoo has no model 'smal'"):
+    with pytest.raises(PresetError, match=r"there is no model zoo:smal; `factorizer zoo` lists them"):
         load_preset("zoo:smal")
 
 
