@@ -1,4 +1,4 @@
-"""How much memory there is, and what a case gets that would take more."""
+"""How much memory there is, and what a case gets that would take more, or whose file cannot be opened."""
 
 from __future__ import annotations
 
@@ -48,3 +48,15 @@ def memory_errors(case: str, file: str = "") -> Iterator[None]:
         if "allocate memory" not in str(error):  # as PyTorch says it
             raise
         raise DataError(Problem(case, file, "it takes more memory than there is", REMEDY)) from None
+
+
+@contextmanager
+def opening_errors(case: str, file: Path) -> Iterator[None]:
+    """A file that is missing, forbidden or larger than memory is a problem of its case."""
+    try:
+        with memory_errors(case, str(file)):
+            yield
+    except FileNotFoundError:
+        raise DataError(Problem(case, str(file), "the file is missing", "add it, or remove the case")) from None
+    except PermissionError:
+        raise DataError(Problem(case, str(file), "the file cannot be read", "give yourself permission")) from None

@@ -23,7 +23,7 @@ from nibabel.orientations import io_orientation
 from nibabel.spatialimages import HeaderDataError
 from numpy.typing import NDArray
 
-from factorizer.data.capacity import memory_errors
+from factorizer.data.capacity import opening_errors
 from factorizer.data.cases import DataError, Problem
 
 Array = NDArray[Any]
@@ -111,16 +111,12 @@ def file_errors(case: str, file: Path) -> Iterator[None]:
         return DataError(Problem(case, str(file), message, remedy))
 
     try:
-        with memory_errors(case, str(file)):
+        with opening_errors(case, file):
             yield
     except NiftiError as error:
         raise fail(error.message, error.remedy) from None
     except DataError:
         raise
-    except FileNotFoundError:
-        raise fail("the file is missing", "add it, or remove the case") from None
-    except PermissionError:
-        raise fail("the file cannot be read", "give yourself permission") from None
     except (OSError, EOFError, ValueError, OverflowError, HeaderDataError, zlib.error) as error:
         raise fail(f"it is damaged or cut short ({error})", "copy or download it again") from None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from factorizer.data.capacity import memory_errors
+from factorizer.data.capacity import opening_errors
 from factorizer.data.cases import DataError, Problem
 
 if TYPE_CHECKING:
@@ -43,21 +43,14 @@ def open_picture(file: Path) -> Image.Image:
 @contextmanager
 def picture_errors(case: str, file: Path) -> Iterator[None]:
     """What can go wrong with a picture as an error that names it."""
-
-    def fail(message: str, remedy: str) -> DataError:
-        return DataError(Problem(case, str(file), message, remedy))
-
     try:
-        with memory_errors(case, str(file)):
+        with opening_errors(case, file):
             yield
     except DataError:
         raise
-    except FileNotFoundError:
-        raise fail("the file is missing", "add it, or remove the case") from None
-    except PermissionError:
-        raise fail("the file cannot be read", "give yourself permission") from None
     except Exception as error:  # of every kind: PIL's readers trust what they read
-        raise fail(f"it is no readable picture ({error})", "replace the file") from None
+        message = f"it is no readable picture ({error})"
+        raise DataError(Problem(case, str(file), message, "replace the file")) from None
 
 
 def picture_shape(case: str, file: Path) -> tuple[int, ...]:

@@ -191,6 +191,23 @@ class WholeCases(Dataset[dict[str, Any]]):
         return {"image": torch.tensor(image), "masks": torch.from_numpy(masks), "case": self.names[index]}
 
 
+def make_patches(preset: Preset, store: CaseStore, names: Sequence[str], steps: int) -> PatchDataset:
+    """The patches of so many steps on some cases, as a preset wants them."""
+    data, training = preset.data, preset.training
+    return PatchDataset(
+        store,
+        names,
+        length=steps * training.batch_size,
+        patch_size=data.patch_size,
+        labels=data.labels,
+        regions=data.regions,
+        seed=training.seed,
+        foreground_fraction=data.foreground_fraction,
+        augmentation=data.augmentation,
+        spacing_mm=data.spacing_mm,
+    )
+
+
 class PatchStream(LightningDataModule):
     """The training patches from the step that the run is at, and this process's share of the held-out cases.
 
@@ -213,18 +230,7 @@ class PatchStream(LightningDataModule):
         self.store.entries = self.trainer.strategy.broadcast(self.store.entries)
         training, held_out = ([name for name in names if name in self.store.entries] for names in self.names)
         data, settings = self.preset.data, self.preset.training
-        self.patches = PatchDataset(
-            self.store,
-            training,
-            length=settings.max_steps * settings.batch_size,
-            patch_size=data.patch_size,
-            labels=data.labels,
-            regions=data.regions,
-            seed=settings.seed,
-            foreground_fraction=data.foreground_fraction,
-            augmentation=data.augmentation,
-            spacing_mm=data.spacing_mm,
-        )
+        self.patches = make_patches(self.preset, self.store, training, settings.max_steps)
         mine = held_out[self.trainer.global_rank :: self.trainer.world_size] or held_out[:1]  # all must validate
         self.held_out = WholeCases(self.store, mine, data.labels, data.regions)
 

@@ -21,7 +21,6 @@ from factorizer.data.cache import CaseStore, settings_for
 from factorizer.data.cases import Case, Cohort, DataError, Problem
 from factorizer.data.check import Report
 from factorizer.data.images import canonical_grid, read_label
-from factorizer.data.patches import PatchDataset
 from factorizer.data.plan import Plan
 from factorizer.doctor import available_cores
 from factorizer.evaluation.scores import score_label_maps
@@ -41,6 +40,7 @@ from factorizer.training.budget import (
     work_of,
 )
 from factorizer.training.loss import supervised_loss
+from factorizer.training.module import make_patches
 from factorizer.training.optimizer import make_optimizer
 from factorizer.training.time_left import SLOW_STEPS
 from factorizer.words import count
@@ -121,19 +121,8 @@ class Trial:
 
     def steps(self, preset: Preset, network: nn.Module) -> Iterator[object]:
         """Make one training step after another, as `factorizer train` does."""
-        data, training = preset.data, preset.training
-        patches = PatchDataset(
-            self.store,
-            self.names,
-            length=training.batch_size * (SLOW_STEPS + MOST_STEPS),
-            patch_size=data.patch_size,
-            labels=data.labels,
-            regions=data.regions,
-            seed=training.seed,
-            foreground_fraction=data.foreground_fraction,
-            augmentation=data.augmentation,
-            spacing_mm=data.spacing_mm,
-        )
+        training = preset.training
+        patches = make_patches(preset, self.store, self.names, SLOW_STEPS + MOST_STEPS)
         slower = "muon"  # of the two
         optimizer = make_optimizer(slower, network, learning_rate=1e-6, weight_decay=training.weight_decay)
         network.train()
