@@ -1,10 +1,12 @@
-"""Where segmentations of the hippocampus lose Dice: at its outline, or where anterior and posterior meet.
+"""Where segmentations of the hippocampus lose Dice: at its outline, or where anterior and posterior
+meet.
 
     factorizer predict --run runs/hippocampus/fold2 -i held-out.csv -o predictions
     python benchmarks/border.py predictions Task04_Hippocampus/labelsTr
 
-The two parts meet in a coronal plane, at a slice that the rater chose. Beside the Dice of both parts stands that of the
-whole hippocampus, that of the parts if the plane were known, and by how many slices the predicted plane is off.
+The two parts meet in a coronal plane, at a slice that the rater chose. Beside the Dice of both
+parts stands that of the whole hippocampus, that of the parts if the plane were known, and by how
+many slices the predicted plane is off.
 """
 
 from __future__ import annotations
@@ -28,9 +30,13 @@ Labels = NDArray[np.uint8]  # (left-right, back-front, feet-head)
 
 def main(
     predictions: Annotated[Path, typer.Argument(help="A folder of label maps.")],
-    references: Annotated[Path, typer.Argument(help="The folder of the references, of the same names.")],
+    references: Annotated[
+        Path, typer.Argument(help="The folder of the references, of the same names.")
+    ],
 ) -> None:
-    found = sorted(file for file in predictions.glob("*.nii.gz") if (references / file.name).is_file())
+    found = sorted(
+        file for file in predictions.glob("*.nii.gz") if (references / file.name).is_file()
+    )
     if not found:
         raise typer.BadParameter(f"{predictions} has no .nii.gz of a name that is in {references}")
     rows = [compare(read(file), read(references / file.name)) for file in found]
@@ -47,13 +53,19 @@ def main(
 
 
 def read(file: Path) -> Labels:
-    image: Any = nibabel.as_closest_canonical(nibabel.load(file))  # some of the references are stored as float
+    image: Any = nibabel.as_closest_canonical(
+        nibabel.load(file)
+    )  # some of the references are stored as float
     return np.rint(np.asanyarray(image.dataobj)).astype(np.uint8)
 
 
 def compare(predicted: Labels, reference: Labels) -> dict[str, float]:
     plane = first_anterior_slice(reference)
-    both_parts = all((labels == part).any() for labels in (predicted, reference) for part in (ANTERIOR, POSTERIOR))
+    both_parts = all(
+        (labels == part).any()
+        for labels in (predicted, reference)
+        for part in (ANTERIOR, POSTERIOR)
+    )
     front = np.arange(reference.shape[1])[:, None] >= plane
     divided = np.where(predicted > 0, np.where(front, ANTERIOR, POSTERIOR), 0).astype(np.uint8)
     return {

@@ -1,8 +1,9 @@
 """Does the data stage keep up, and does it take every real scan?
 
-Samples per second with one and two workers, beside what a training step of the Swin Factorizer takes at the ISLES'22
-preset (64^3 patches, all augmentations). With `--real FOLDER` also every case of the data sets in that folder is
-read, preprocessed and cut into patches. Writes docs/results/data.md.
+Samples per second with one and two workers, beside what a training step of the Swin Factorizer
+takes at the ISLES'22 preset (64^3 patches, all augmentations). With `--real FOLDER` also every case
+of the data sets in that folder is read, preprocessed and cut into patches. Writes
+docs/results/data.md.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ ROOT = Path(__file__).parents[1]
 PRESET = load_preset("isles22")
 
 
-def make_patches(cohort: Cohort, cache: Path, length: int, progress: Progress) -> tuple[PatchDataset, int]:
+def make_patches(
+    cohort: Cohort, cache: Path, length: int, progress: Progress
+) -> tuple[PatchDataset, int]:
     """Preprocess all cases; the patches, and the number of cases that failed."""
     data = PRESET.data
     volumes = cohort.layout != "pairs"
@@ -43,7 +46,9 @@ def make_patches(cohort: Cohort, cache: Path, length: int, progress: Progress) -
     settings = Settings(cohort.channels, cohort.label_values, Preprocessing(None, spacing, volumes))
     store = CaseStore(cache, cohort.cases, settings)
     label = f"preprocessing {cohort.root.name}"
-    problems = store.prepare(list(store.cases), lambda names: progress.track(names, description=label))
+    problems = store.prepare(
+        list(store.cases), lambda names: progress.track(names, description=label)
+    )
     for problem in problems:
         progress.console.print(str(problem))
     dataset = PatchDataset(
@@ -80,7 +85,9 @@ def step_seconds() -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--real", type=Path, help="a folder of data sets")
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results" / "data.md")
     args = parser.parse_args()
@@ -88,19 +95,29 @@ def main() -> None:
     lines = [
         "# The data stage",
         "",
-        f"`benchmarks/data.py`, {date.today().isoformat()}, on {cpu_model()}, {torch.get_num_threads()} threads. "
-        "Patches of 64^3 with two channels from synthetic strokes of 96^3 voxels, all augmentations of the paper.",
+        f"`benchmarks/data.py`, {date.today().isoformat()}, on {cpu_model()}, "
+        f"{torch.get_num_threads()} threads. "
+        "Patches of 64^3 with two channels from synthetic strokes of 96^3 voxels, all "
+        "augmentations of the paper.",
         "",
         "| | samples per second |",
         "|---|---|",
     ]
-    with tempfile.TemporaryDirectory() as folder, Progress(console=Console(stderr=True)) as progress:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Progress(console=Console(stderr=True)) as progress,
+    ):
         root = Path(folder)
         write_synthetic("isles22", root / "strokes", cases=4, size=96, seed=0)
         dataset, _ = make_patches(read_cohort(root / "strokes"), root / "cache", 60, progress)
         for workers in (1, 2):
-            lines.append(f"| {workers} worker{'s' * (workers > 1)} | {samples_per_second(dataset, workers):.1f} |")
-        lines.append(f"| used by training the preset's `swin-factorizer` | {1 / step_seconds():.2f} |")
+            lines.append(
+                f"| {workers} worker{'s' * (workers > 1)} | "
+                f"{samples_per_second(dataset, workers):.1f} |"
+            )
+        lines.append(
+            f"| used by training the preset's `swin-factorizer` | {1 / step_seconds():.2f} |"
+        )
         if args.real:
             lines += [
                 "",
@@ -110,10 +127,14 @@ def main() -> None:
             for path in sorted(p for p in args.real.iterdir() if p.is_dir()):
                 start = time.perf_counter()
                 cohort = read_cohort(path)
-                dataset, failed = make_patches(cohort, root / path.name, len(cohort.cases), progress)
+                dataset, failed = make_patches(
+                    cohort, root / path.name, len(cohort.cases), progress
+                )
                 seconds = time.perf_counter() - start
                 taken = sum(bool(dataset[i]["image"].isfinite().all()) for i in range(len(dataset)))
-                lines.append(f"| {path.name} | {len(cohort.cases)} | {failed} | {seconds:.0f} | {taken} |")
+                lines.append(
+                    f"| {path.name} | {len(cohort.cases)} | {failed} | {seconds:.0f} | {taken} |"
+                )
     text = "\n".join(lines) + "\n"
     args.out.write_text(text)
     print(text)

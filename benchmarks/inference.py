@@ -1,8 +1,9 @@
-"""Time and peak memory of `factorizer predict` on large images, each in a fresh process. Part of `make bench`.
+"""Time and peak memory of `factorizer predict` on large images, each in a fresh process. Part of
+`make bench`.
 
-A BraTS case with the paper's network, and a CT of 512 x 512 x 600 voxels with a small network and four regions.
-Networks are untrained and images are noise: neither changes what prediction costs. Results go to
-docs/results/inference.md.
+A BraTS case with the paper's network, and a CT of 512 x 512 x 600 voxels with a small network and
+four regions. Networks are untrained and images are noise: neither changes what prediction costs.
+Results go to docs/results/inference.md.
 """
 
 from __future__ import annotations
@@ -49,7 +50,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for title, preset, shape, dtype in (
-            ("BraTS, the preset's Swin Factorizer, 50 % overlap", brats, (240, 240, 155, 4), np.float32),
+            (
+                "BraTS, the preset's Swin Factorizer, 50 % overlap",
+                brats,
+                (240, 240, 155, 4),
+                np.float32,
+            ),
             (
                 "CT, a Swin Factorizer of widths 4 and 8, no overlap",
                 change_preset(brats, CT),
@@ -65,7 +71,9 @@ def main() -> None:
             estimate = estimate_bytes(preset, case, batch_size=1, keep_probabilities=False) / 2**30
             seconds, peak = measure(image, run, folder / "out")
             rows.append(
-                f"| {title} | {' x '.join(map(str, shape))} | {seconds:.0f} s | {peak:.1f} GiB | {estimate:.1f} GiB |"
+                f"| {title} | {' x '.join(map(str, shape))} | {seconds:.0f} s | {peak:.1f} GiB "
+                "| "
+                f"{estimate:.1f} GiB |"
             )
             console.print(rows[-1])
     head = "| what | image | time | peak memory | announced |\n|---|---|---|---|---|\n"
@@ -76,7 +84,9 @@ def main() -> None:
 
 def write_run(folder: Path, preset: Preset) -> Path:
     """A run with the weights that training would start from."""
-    weights = {f"network.{name}": value for name, value in make_network(preset).state_dict().items()}
+    weights = {
+        f"network.{name}": value for name, value in make_network(preset).state_dict().items()
+    }
     (folder / "checkpoints").mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(to_yaml(preset))
     torch.save({"state_dict": weights}, folder / "checkpoints" / "last.ckpt")
@@ -85,9 +95,18 @@ def write_run(folder: Path, preset: Preset) -> Path:
 
 def measure(image: Path, run: Path, out: Path) -> tuple[float, float]:
     """Seconds and GiB of a prediction in a process of its own."""
-    command = [sys.executable, "-c", "from factorizer.cli import app; app()", "predict", "--device", "cpu"]
+    command = [
+        sys.executable,
+        "-c",
+        "from factorizer.cli import app; app()",
+        "predict",
+        "--device",
+        "cpu",
+    ]
     start = time.perf_counter()
-    with subprocess.Popen([*command, "-i", str(image), "-o", str(out), "--run", str(run)]) as process:
+    with subprocess.Popen(
+        [*command, "-i", str(image), "-o", str(out), "--run", str(run)]
+    ) as process:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = status
     if status:

@@ -1,8 +1,10 @@
-"""Make a trained fold a model of the zoo: half-precision weights, scores of the held-out cases, and a card.
+"""Make a trained fold a model of the zoo: half-precision weights, scores of the held-out cases, and
+a card.
 
     python benchmarks/ship.py runs/hippocampus/fold0 hippocampus --data Task04_Hippocampus
 
-The scores are those of the half-precision weights, computed again here; beside them stands by how much Dice changed.
+The scores are those of the half-precision weights, computed again here; beside them stands by how
+much Dice changed.
 """
 
 from __future__ import annotations
@@ -47,27 +49,57 @@ class About:
 ABOUT = {
     "hippocampus": About(
         title="Anterior and posterior hippocampus on T1-weighted MRI",
-        data="Task 4 of the Medical Segmentation Decathlon (A. L. Simpson et al., arXiv:1902.09063, 2019; M. "
-        "Antonelli et al., Nature Communications 13:4128, 2022): crops of about 35 x 50 x 36 mm around one "
-        "hippocampus, from adults with and without a psychotic disorder, scanned at Vanderbilt University "
-        "Medical Center; 200 of its 260 labelled crops. Both sides of a scan are in the same fold, and count as two "
+        data="Task 4 of the Medical Segmentation Decathlon (A. L. Simpson et al., "
+        "arXiv:1902.09063, 2019; M. "
+        "Antonelli et al., Nature Communications 13:4128, 2022): crops of about 35 x 50 x 36 mm "
+        "around one "
+        "hippocampus, from adults with and without a psychotic disorder, scanned at Vanderbilt "
+        "University "
+        "Medical Center; 200 of its 260 labelled crops. Both sides of a scan are in the same "
+        "fold, and "
+        "count "
+        "as "
+        "two "
         "cases.",
-        licence="The data are CC BY-SA 4.0. These weights were derived from them and are shared under CC BY-SA 4.0 "
+        licence="The data are CC BY-SA 4.0. These weights were derived from them and are shared "
+        "under CC "
+        "BY-SA 4.0 "
         "with attribution to the authors above: https://creativecommons.org/licenses/by-sa/4.0/",
-        input="One T1-weighted crop around a hippocampus, with voxels of about 1 mm. Intensities may have any scale.",
-        limits="It expects a crop, not a whole head, where it was never tested. One scanner site, adults; other "
+        input="One T1-weighted crop around a hippocampus, with voxels of about 1 mm. "
+        "Intensities "
+        "may "
+        "have "
+        "any "
+        "scale.",
+        limits="It expects a crop, not a whole head, where it was never tested. One scanner "
+        "site, "
+        "adults; other "
         "ages, field strengths, atrophy, resections and lesions were not tested either.",
     ),
     "isles22-stroke": About(
         title="Ischaemic stroke lesions on DWI and ADC",
-        data="The ISLES 2022 training set (M. R. Hernandez Petzsche et al., Scientific Data 9:762, 2022): acute "
-        "and sub-acute ischaemic stroke from several centres and vendors, with lesion masks by experts; 120 of its "
+        data="The ISLES 2022 training set (M. R. Hernandez Petzsche et al., Scientific Data "
+        "9:762, "
+        "2022): acute "
+        "and sub-acute ischaemic stroke from several centres and vendors, with lesion masks by "
+        "experts; "
+        "120 "
+        "of "
+        "its "
         "250 public cases, in folds that the method's authors published.",
-        licence="The data are CC BY 4.0. These weights were derived from them, carry attribution to the authors "
+        licence="The data are CC BY 4.0. These weights were derived from them, carry "
+        "attribution "
+        "to "
+        "the "
+        "authors "
         "above, and are shared under CC BY 4.0.",
-        input="DWI (b = 1000) and ADC on one grid, of the brain alone (what is around it is 0, as in ISLES), with "
+        input="DWI (b = 1000) and ADC on one grid, of the brain alone (what is around it is 0, "
+        "as "
+        "in "
+        "ISLES), with "
         "voxels of any size (they are resampled to 2 mm).",
-        limits="Haemorrhage, tumours, and scanners other than those of the data set were not tested.",
+        limits="Haemorrhage, tumours, and scanners other than those of the data set were not "
+        "tested.",
     ),
 }
 
@@ -77,19 +109,32 @@ def main(
     name: Annotated[str, typer.Argument(help=", ".join(ABOUT))],
     data: Annotated[Path, typer.Option(help="The data set that it was trained on.")],
 ) -> None:
-    about, folder = ABOUT[name], Path(mkdtemp()) / name  # the zoo is as it was until everything is there
+    about, folder = (
+        ABOUT[name],
+        Path(mkdtemp()) / name,
+    )  # the zoo is as it was until everything is there
     write_model(run, read_weights(run), folder)
     predictor, cohort = load(folder, device="cpu"), read_cohort(data)
     before = read_scores(run / "scores.csv")
     names = list(dict.fromkeys(row.case for row in before))
     settings = settings_for(cohort, predictor.preset.data)
-    after = [row for case in track(names, "scoring") for row in score_case(predictor, cohort.case(case), settings)]
+    after = [
+        row
+        for case in track(names, "scoring")
+        for row in score_case(predictor, cohort.case(case), settings)
+    ]
     write_scores(folder / "scores.csv", after)
-    change = max(abs(new.value - old.value) for new, old in zip(after, before, strict=True) if new.metric == "dice")
+    change = max(
+        abs(new.value - old.value)
+        for new, old in zip(after, before, strict=True)
+        if new.metric == "dice"
+    )
     count = sum(p.numel() for p in predictor.networks[0].parameters())
     card = write_card(about, name, predictor.preset, run, folder, change, count)
     write_atomically(folder / "card.md", card)
-    write_atomically(folder / "trained_on.json", json.dumps(sorted(trained_on([run])), indent=0) + "\n")
+    write_atomically(
+        folder / "trained_on.json", json.dumps(sorted(trained_on([run])), indent=0) + "\n"
+    )
     notice = f"weights.safetensors: {about.title} (zoo:{name})\n\n{about.data}\n\n{about.licence}\n"
     write_atomically(folder / "LICENSE.txt", notice)
     shutil.rmtree(ZOO / name, ignore_errors=True)
@@ -97,13 +142,16 @@ def main(
     console.print(card)
 
 
-def write_card(about: About, name: str, preset: Preset, run: Path, folder: Path, change: float, count: int) -> str:
+def write_card(
+    about: About, name: str, preset: Preset, run: Path, folder: Path, change: float, count: int
+) -> str:
     record = json.loads((run / "run.json").read_text())
     hours = sum(part.get("seconds", {}).get("training", 0) for part in record) / 3600
     parts = "" if all("seconds" in part for part in record) else " and parts that were interrupted"
     means = mean_scores(read_scores(folder / "scores.csv"))
     rows = [
-        f"| {d.region} | {d.cases} | {d.mean:.3f} [{d.low:.3f}, {d.high:.3f}] | {means[d.region].hd95_mm:.2f}"
+        f"| {d.region} | {d.cases} | {d.mean:.3f} [{d.low:.3f}, {d.high:.3f}] | "
+        f"{means[d.region].hd95_mm:.2f}"
         f" ({means[d.region].undefined}) | {means[d.region].lesion_f1:.3f} |"
         for d in region_dice(folder / "scores.csv")
     ]
@@ -165,7 +213,12 @@ def describe_sizes(scores: Path) -> Iterator[str]:
         halves = there[: len(there) // 2], there[len(there) // 2 :]
         small, large = (fmean(value[region, "dice", case] for case in half) for half in halves)
         yield (
-            f"Where there is less than {sizes[halves[1][0]]:.3g} ml of {region}, which is half of the cases that have "
+            f"Where there is less than {sizes[halves[1][0]]:.3g} ml of {region}, which is half "
+            "of "
+            "the "
+            "cases "
+            "that "
+            "have "
             f"any, its mean Dice is {small:.3f}, and {large:.3f} in the other half."
         )
 

@@ -28,7 +28,15 @@ import textbook
 
 from factorizer import NMF, ShiftedWindowMatricize, WrappedNMF, build_model
 from factorizer.doctor import cpu_model
-from factorizer.profiling.measure import MODES, Seconds, Step, make_step, peak_mib, ratio, time_interleaved
+from factorizer.profiling.measure import (
+    MODES,
+    Seconds,
+    Step,
+    make_step,
+    peak_mib,
+    ratio,
+    time_interleaved,
+)
 
 WINDOW = {64: 4, 128: 8}
 OURS = "Swin Factorizer"
@@ -39,17 +47,29 @@ SYSTEMS = (OURS, "textbook", *MONAI)
 def make_network(name: str, size: int, window: int) -> nn.Module:
     """A network from 4 to 3 channels, without dropout."""
     if name == OURS:
-        return build_model("swin-factorizer", in_channels=4, out_channels=3, spatial_size=(size,) * 3, window=window)
+        return build_model(
+            "swin-factorizer",
+            in_channels=4,
+            out_channels=3,
+            spatial_size=(size,) * 3,
+            window=window,
+        )
     if name == "textbook":
         return textbook.SwinFactorizer(4, 3, size, head_dim=8, window=window, mlp_ratio=2)
     from monai.networks import nets
 
     network: nn.Module
     if name == "DynUNet":
-        network = nets.DynUNet(3, 4, 3, [3] * 5, [1, 2, 2, 2, 2], [2] * 4, filters=[32, 64, 128, 256, 512])
+        network = nets.DynUNet(
+            3, 4, 3, [3] * 5, [1, 2, 2, 2, 2], [2] * 4, filters=[32, 64, 128, 256, 512]
+        )
     elif name == "SegResNet":
         network = nets.SegResNet(
-            init_filters=32, in_channels=4, out_channels=3, blocks_down=(1, 2, 2, 4), blocks_up=(1, 1, 1)
+            init_filters=32,
+            in_channels=4,
+            out_channels=3,
+            blocks_down=(1, 2, 2, 4),
+            blocks_up=(1, 1, 1),
         )
     elif name == "UNETR":
         network = nets.UNETR(4, 3, (size,) * 3, feature_size=32)
@@ -68,7 +88,10 @@ def time_layer(rounds: int, progress: Progress) -> dict[str, Any]:
     torch.manual_seed(0)
     x = torch.randn(1, 32, 64, 64, 64)
     layers = {
-        OURS: (WrappedNMF(32, ShiftedWindowMatricize(8, 8), NMF(), spatial_size=(64,) * 3), torch.channels_last_3d),
+        OURS: (
+            WrappedNMF(32, ShiftedWindowMatricize(8, 8), NMF(), spatial_size=(64,) * 3),
+            torch.channels_last_3d,
+        ),
         "textbook": (textbook.WrappedNMF(32, 8, 8), torch.contiguous_format),
     }
     result: dict[str, Any] = {}
@@ -93,7 +116,10 @@ def time_networks(size: int, rounds: int, progress: Progress) -> dict[str, Any]:
     for mode in MODES:
         steps = {name: make_step(network, x, mode) for name, network in networks.items()}
         seconds = time_with_bar(steps, rounds, progress, f"networks at {size}^3, {mode}")
-        result[mode] = {"seconds": seconds, "ratio": {name: ratio(seconds, name, OURS) for name in SYSTEMS}}
+        result[mode] = {
+            "seconds": seconds,
+            "ratio": {name: ratio(seconds, name, OURS) for name in SYSTEMS},
+        }
     return result
 
 
@@ -103,7 +129,9 @@ def time_scaling(rounds: int, progress: Progress) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for mode in MODES:
         steps = {
-            str(size): make_step(make_network(OURS, size, 8), torch.randn(1, 4, size, size, size), mode)
+            str(size): make_step(
+                make_network(OURS, size, 8), torch.randn(1, 4, size, size, size), mode
+            )
             for size in (64, 128)
         }
         seconds = time_with_bar(steps, rounds, progress, f"scaling, {mode}")
@@ -137,11 +165,15 @@ def run(sizes: list[int], rounds: int) -> dict[str, Any]:
         task = progress.add_task("memory", total=len(cases))
         results["memory_mib"] = {}
         for name, size, mode in cases:
-            results["memory_mib"].setdefault(str(size), {}).setdefault(mode, {})[name] = peak_memory(name, size, mode)
+            results["memory_mib"].setdefault(str(size), {}).setdefault(mode, {})[name] = (
+                peak_memory(name, size, mode)
+            )
             progress.advance(task)
         results["layer"] = time_layer(rounds, progress)
         for size in sizes:
-            results[f"networks_{size}"] = time_networks(size, rounds if size < 128 else max(2, rounds // 2), progress)
+            results[f"networks_{size}"] = time_networks(
+                size, rounds if size < 128 else max(2, rounds // 2), progress
+            )
         if 128 in sizes:
             results["scaling"] = time_scaling(max(2, rounds // 2), progress)
     return results
@@ -155,7 +187,11 @@ def floors(results: dict[str, Any]) -> list[tuple[str, float, str, bool]]:
         rows.append((what, value, f"at least {floor:g}", value >= floor))
 
     for mode, floor in zip(MODES, (5, 4), strict=True):
-        at_least(f"wrapped NMF alone, {mode}: textbook / ours", results["layer"][mode]["textbook_ratio"], floor)
+        at_least(
+            f"wrapped NMF alone, {mode}: textbook / ours",
+            results["layer"][mode]["textbook_ratio"],
+            floor,
+        )
     for size in (64, 128):
         networks = results.get(f"networks_{size}")
         if networks is None:
@@ -164,7 +200,9 @@ def floors(results: dict[str, Any]) -> list[tuple[str, float, str, bool]]:
             ratios = networks[mode]["ratio"]
             at_least(f"{size}^3 {mode}: textbook / ours", ratios["textbook"], 3)
             fastest = min(MONAI, key=lambda name: ratios[name])
-            at_least(f"{size}^3 {mode}: fastest MONAI network ({fastest}) / ours", ratios[fastest], 1)
+            at_least(
+                f"{size}^3 {mode}: fastest MONAI network ({fastest}) / ours", ratios[fastest], 1
+            )
         memory = results["memory_mib"][str(size)]["training"]
         at_least(f"{size}^3 training memory: DynUNet / ours", memory["DynUNet"] / memory[OURS], 1)
     for mode in MODES if "scaling" in results else ():
@@ -177,9 +215,16 @@ def report(results: dict[str, Any]) -> str:
     lines = [
         "# Speed and memory",
         "",
-        f"`make bench`, {results['date']}, on {results['machine']}. Times are medians over {results['rounds']} "
-        "interleaved rounds (half as many at 128^3, three times as many for the layer); ratios are medians of the "
-        "ratios inside a round. Memory is the peak of a fresh process less what its imports hold. Batch 1, 4 to 3 "
+        f"`make bench`, {results['date']}, on {results['machine']}. Times are medians over "
+        f"{results['rounds']} "
+        "interleaved rounds (half as many at 128^3, three times as many for the layer); ratios "
+        "are "
+        "medians of the "
+        "ratios inside a round. Memory is the peak of a fresh process less what its imports "
+        "hold. "
+        "Batch "
+        "1, 4 "
+        "to 3 "
         "channels, no dropout.",
         "",
         "| what | figure | floor | met |",
@@ -197,7 +242,9 @@ def report(results: dict[str, Any]) -> str:
             "",
             f"## {size} x {size} x {size}, window {WINDOW[size]}",
             "",
-            "| network | parameters | forward, s | / ours | training step, s | / ours | forward, MiB | training, MiB |",
+            "| network | parameters | forward, s | / ours | training step, s | / ours | "
+            "forward, MiB | "
+            "training, MiB |",
             "|---|---|---|---|---|---|---|---|",
         ]
         memory = results["memory_mib"][str(size)]
@@ -208,26 +255,40 @@ def report(results: dict[str, Any]) -> str:
                 cells.append(f"{networks[mode]['ratio'][name]:.2f}")
             cells += [f"{memory[mode][name]:.0f}" for mode in MODES]
             lines.append(f"| {name} | {' | '.join(cells)} |")
-        controls = (f"{ratio(networks[mode]['seconds'], 'textbook', 'DynUNet'):.2f} ({mode})" for mode in MODES)
+        controls = (
+            f"{ratio(networks[mode]['seconds'], 'textbook', 'DynUNet'):.2f} ({mode})"
+            for mode in MODES
+        )
         lines += ["", f"The textbook takes {' and '.join(controls)} times the time of DynUNet."]
-    parts = {"Wrapped NMF alone, 32 channels, 64^3, window 8": "layer", "Swin Factorizer, window 8": "scaling"}
+    parts = {
+        "Wrapped NMF alone, 32 channels, 64^3, window 8": "layer",
+        "Swin Factorizer, window 8": "scaling",
+    }
     for title, key in parts.items():
         if key not in results:
             continue
         names = list(results[key]["forward"]["seconds"])
         lines += ["", f"## {title}", "", "| | forward, s | training step, s |", "|---|---|---|"]
         for name in names:
-            cells = [f"{statistics.median(results[key][mode]['seconds'][name]):.3f}" for mode in MODES]
+            cells = [
+                f"{statistics.median(results[key][mode]['seconds'][name]):.3f}" for mode in MODES
+            ]
             lines.append(f"| {name + '^3' if key == 'scaling' else name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--sizes", type=int, nargs="+", choices=(64, 128), default=[64, 128])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "results", help="folder of the two files")
-    parser.add_argument("--measure-memory", nargs=3, metavar=("NETWORK", "SIZE", "MODE"), help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--out", type=Path, default=ROOT / "docs" / "results", help="folder of the two files"
+    )
+    parser.add_argument(
+        "--measure-memory", nargs=3, metavar=("NETWORK", "SIZE", "MODE"), help=argparse.SUPPRESS
+    )
     args = parser.parse_args()
     warnings.filterwarnings("ignore", module="monai")
     torch.set_num_threads(2)

@@ -1,15 +1,18 @@
-"""All ten systems on the hippocampus at equal budget: same data, fold, patches, augmentation and learning-rate search.
+"""All ten systems on the hippocampus at equal budget: same data, fold, patches, augmentation and
+learning-rate search.
 
-    python benchmarks/systems.py DATA measure   # seconds of a training step; on a machine that does nothing else
-    python benchmarks/systems.py DATA search    # three learning rates per system, on the tuning fold
-    python benchmarks/systems.py DATA train     # one run per system and seed, scored on another fold
-    python benchmarks/systems.py DATA report    # tables, tests, box plots and learning curves
+    python benchmarks/systems.py DATA measure   # seconds of a training step; on a machine that does
+    nothing else python benchmarks/systems.py DATA search    # three learning rates per system, on
+    the tuning fold python benchmarks/systems.py DATA train     # one run per system and seed,
+    scored on another fold python benchmarks/systems.py DATA report    # tables, tests, box plots
+    and learning curves
 
-Every system has half its default width, and is trained at a constant rate after a short warm-up; what is scored is a
-running average of the weights, so that a run can be read at any step. `measure` is what turns steps into time: a run is
-read after as many steps as fit into SECONDS, and after STEPS steps. So `search` and `train` may share the machine with
-other work, two at a time too; called again they make what is missing, a run that was interrupted from its start. What
-is finished lies in docs/results/systems, weights in runs/systems/weights (300 MB are no part of a repository).
+Every system has half its default width, and is trained at a constant rate after a short warm-up;
+what is scored is a running average of the weights, so that a run can be read at any step. `measure`
+is what turns steps into time: a run is read after as many steps as fit into SECONDS, and after
+STEPS steps. So `search` and `train` may share the machine with other work, two at a time too;
+called again they make what is missing, a run that was interrupted from its start. What is finished
+lies in docs/results/systems, weights in runs/systems/weights (300 MB are no part of a repository).
 """
 
 from __future__ import annotations
@@ -62,7 +65,13 @@ SEARCH_STEPS = 100
 TUNING_FOLD, TEST_FOLD = 0, 1
 CURVE_CASES = 10
 WARMUP, AVERAGE = 20, 0.98
-SEEDS = {"global-factorizer": 3, "local-factorizer": 3, "swin-factorizer": 3, "nnunet": 3, "res-unet": 3}
+SEEDS = {
+    "global-factorizer": 3,
+    "local-factorizer": 3,
+    "swin-factorizer": 3,
+    "nnunet": 3,
+    "res-unet": 3,
+}
 COMMON = [
     "data.patch_size=[32,64,32]",  # a size that all ten can take
     "data.augmentation.flip.probability=0",  # these three as when the results were made
@@ -79,7 +88,9 @@ HALVES = {  # of the systems whose widths have names of their own
 Row = dict[str, Any]
 console = Console()
 app = typer.Typer(add_completion=False, help=__doc__)
-Data = Annotated[Path, typer.Argument(help="Task04_Hippocampus of the Medical Segmentation Decathlon.")]
+Data = Annotated[
+    Path, typer.Argument(help="Task04_Hippocampus of the Medical Segmentation Decathlon.")
+]
 
 
 @app.callback()
@@ -88,7 +99,11 @@ def main(context: typer.Context, data: Data) -> None:
 
 
 def preset_of(name: str) -> Preset:
-    changes = [*COMMON, f"model.name={name}", *([f"model.extra={HALVES[name]}"] if name in HALVES else [])]
+    changes = [
+        *COMMON,
+        f"model.name={name}",
+        *([f"model.extra={HALVES[name]}"] if name in HALVES else []),
+    ]
     return change_preset(load_preset("hippocampus"), changes)
 
 
@@ -100,18 +115,26 @@ def cohort_of(data: Path) -> tuple[Cohort, Settings, dict[int, list[str]]]:
 
 @app.command()
 def measure(context: typer.Context) -> None:
-    """Parameters, FLOPs, and the time of a training step. The systems take turns, and a turn's times are compared with
-    each other, as the machine is faster in some turns than in others."""
+    """Parameters, FLOPs, and the time of a training step. The systems take turns, and a turn's
+    times are compared with each other, as the machine is faster in some turns than in others."""
     if any(OUTPUT.glob("runs/*/curve.csv")):
-        raise SystemExit(f"{OUTPUT}/runs was read by the step times that there are; remove it before measuring again")
+        raise SystemExit(
+            f"{OUTPUT}/runs was read by the step times that there are; remove it before "
+            "measuring again"
+        )
     names, turns, steps_per_turn = list(SYSTEMS), 9, 4
     everything = list(cohort_of(context.obj)[2])
-    trainings = {name: Training(name, context.obj, everything, 1e-5, 0, turns * steps_per_turn) for name in names}
+    trainings = {
+        name: Training(name, context.obj, everything, 1e-5, 0, turns * steps_per_turn)
+        for name in names
+    }
     times: dict[str, list[float]] = {name: [] for name in names}  # one for each turn
     for turn in range(turns):
         for name in names:
             trainings[name].step()  # which finds its memory again
-            times[name].append(statistics.median(timed(trainings[name].step) for _ in range(steps_per_turn - 1)))
+            times[name].append(
+                statistics.median(timed(trainings[name].step) for _ in range(steps_per_turn - 1))
+            )
         console.print(f"turn {turn + 1} of {turns}")
     scales = [statistics.geometric_mean(turn) for turn in zip(*times.values(), strict=True)]
     typical, rows = statistics.median(scales), []
@@ -122,8 +145,14 @@ def measure(context: typer.Context) -> None:
         low, step, high = statistics.quantiles(
             typical * seconds / scale for seconds, scale in zip(times[name], scales, strict=True)
         )
-        row = {"system": name, "parameters_m": round(count.params / 1e6, 3), "gflops": round(count.gflops, 2)}
-        rows.append(row | {"step_s": round(step, 3), "low_s": round(low, 3), "high_s": round(high, 3)})
+        row = {
+            "system": name,
+            "parameters_m": round(count.params / 1e6, 3),
+            "gflops": round(count.gflops, 2),
+        }
+        rows.append(
+            row | {"step_s": round(step, 3), "low_s": round(low, 3), "high_s": round(high, 3)}
+        )
     write_rows(OUTPUT / "cost.csv", rows)
     machine = f"{cpu_model()}, {torch.get_num_threads()} threads, torch {torch.__version__}"
     write_atomically(OUTPUT / "machine.txt", f"{machine}, {date.today()}\n")
@@ -140,7 +169,13 @@ class Training:
     """A system in training: one batch after another, and the running average of its weights."""
 
     def __init__(
-        self, name: str, data: Path, training_folds: Sequence[int], rate: float, seed: int, max_steps: int
+        self,
+        name: str,
+        data: Path,
+        training_folds: Sequence[int],
+        rate: float,
+        seed: int,
+        max_steps: int,
     ) -> None:
         self.cohort, self.settings, folds = cohort_of(data)
         self.preset = change_preset(preset_of(name), [f"training.seed={seed}"])
@@ -163,7 +198,9 @@ class Training:
         self.network, self.averaged = make_network(self.preset), make_network(self.preset)
         self.averaged.load_state_dict(self.network.state_dict())
         self.rate, self.steps = rate, 0
-        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=rate, weight_decay=training.weight_decay)
+        self.optimizer = torch.optim.AdamW(
+            self.network.parameters(), lr=rate, weight_decay=training.weight_decay
+        )
 
     def step(self) -> float:
         """Train on the next batch; its loss."""
@@ -186,17 +223,25 @@ class Training:
     def scores(self, cases: Sequence[str]) -> list[Score]:
         """Of the averaged weights."""
         predictor = Predictor(self.preset, [self.averaged])
-        return [row for case in cases for row in score_case(predictor, self.cohort.case(case), self.settings)]
+        return [
+            row
+            for case in cases
+            for row in score_case(predictor, self.cohort.case(case), self.settings)
+        ]
 
     def save(self, file: Path) -> None:
         file.parent.mkdir(parents=True, exist_ok=True)
-        half = {name: x.half() if x.is_floating_point() else x for name, x in self.averaged.state_dict().items()}
+        half = {
+            name: x.half() if x.is_floating_point() else x
+            for name, x in self.averaged.state_dict().items()
+        }
         save_file({name: x.contiguous() for name, x in half.items()}, file)
 
 
 @app.command()
 def search(context: typer.Context) -> None:
-    """A third of a run with each rate, of SEARCH_STEPS steps at least, scored on the tuning fold."""
+    """A third of a run with each rate, of SEARCH_STEPS steps at least, scored on the tuning
+    fold."""
     cost, folds = read_cost(), cohort_of(context.obj)[2]
     tuned = folds[TUNING_FOLD][: 2 * CURVE_CASES]
     others = [fold for fold in folds if fold not in (TUNING_FOLD, TEST_FOLD)]
@@ -207,7 +252,9 @@ def search(context: typer.Context) -> None:
             with claim(file) as free:
                 if free:
                     training = Training(name, context.obj, others, rate, 0, steps)
-                    with suppress(FloatingPointError):  # its masks are empty, so that the rate is not chosen
+                    with suppress(
+                        FloatingPointError
+                    ):  # its masks are empty, so that the rate is not chosen
                         run_until(training, steps, f"{name}, rate {rate:g}")
                     write_scores(file, training.scores(tuned))
 
@@ -216,7 +263,12 @@ def search(context: typer.Context) -> None:
 def train(context: typer.Context) -> None:
     """Every system and seed with its best rate, scored on the test fold."""
     cost, folds = read_cost(), cohort_of(context.obj)[2]
-    runs = [(name, seed) for seed in range(max(SEEDS.values())) for name in SYSTEMS if seed < SEEDS.get(name, 1)]
+    runs = [
+        (name, seed)
+        for seed in range(max(SEEDS.values()))
+        for name in SYSTEMS
+        if seed < SEEDS.get(name, 1)
+    ]
     held_out, others = folds[TEST_FOLD], [fold for fold in folds if fold != TEST_FOLD]
     for name, seed in runs:
         folder = OUTPUT / "runs" / f"{name}-{seed}"
@@ -236,7 +288,9 @@ def train(context: typer.Context) -> None:
                     training.save(WORK / "weights" / f"{name}-{seed}-{kind}.safetensors")
                 dice = mean_dice([row for row in scores if row.case in held_out[:CURVE_CASES]])
                 seconds = round(mark * cost[name], 1)
-                curve.append({"step": mark, "seconds": seconds, "dice": round(dice, 4), "rate": rate})
+                curve.append(
+                    {"step": mark, "seconds": seconds, "dice": round(dice, 4), "rate": rate}
+                )
                 console.print(f"{name} {seed}: step {mark}, {seconds:.0f} s, Dice {dice:.3f}")
             write_rows(folder / "curve.csv", curve)
 
@@ -269,7 +323,9 @@ def is_searched(name: str) -> bool:
 
 
 def best_rate(name: str) -> float:
-    means = {rate: mean_dice(read_scores(OUTPUT / "search" / f"{name}-{rate:g}.csv")) for rate in RATES}
+    means = {
+        rate: mean_dice(read_scores(OUTPUT / "search" / f"{name}-{rate:g}.csv")) for rate in RATES
+    }
     return max(means, key=lambda rate: means[rate])
 
 
@@ -278,7 +334,9 @@ def report(context: typer.Context) -> None:
     """Compare what is finished, read at equal time and at equal steps."""
     cost = {row["system"]: row for row in read_rows(OUTPUT / "cost.csv")}
     ours_first = reversed(SYSTEMS)  # the first one is tested against the others
-    finished = {name: sorted((OUTPUT / "runs").glob(f"{name}-[0-9]/curve.csv")) for name in ours_first}
+    finished = {
+        name: sorted((OUTPUT / "runs").glob(f"{name}-[0-9]/curve.csv")) for name in ours_first
+    }
     finished = {name: curves for name, curves in finished.items() if curves}
     owners = {case.name: case.owner for case in cohort_of(context.obj)[0].cases}
     for kind in ("time", "steps"):
@@ -294,28 +352,55 @@ def report(context: typer.Context) -> None:
         for file, content in comparison_files(compare_entries(entries, patients=owners)).items():
             write_atomically(OUTPUT / kind / file, content)
     lines_of = {
-        name: [[(float(row["seconds"]), float(row["dice"])) for row in read_rows(file)] for file in files]
+        name: [
+            [(float(row["seconds"]), float(row["dice"])) for row in read_rows(file)]
+            for file in files
+        ]
         for name, files in finished.items()
     }
     write_atomically(OUTPUT / "curves.png", draw_curves(lines_of))
     lines = [
-        "| system | parameters, M | GFLOPs | step, s | rate | steps in time | Dice, equal time | Dice, equal steps |"
+        "| system | parameters, M | GFLOPs | step, s | rate | steps in time | Dice, equal time "
+        "| "
+        "Dice, "
+        "equal "
+        "steps |"
     ]
     lines.append("|---|---|---|---|---|---|---|---|")
     for name, files in finished.items():
         row, rate = cost[name], best_rate(name)
         edge = "*" if rate in (min(RATES), max(RATES)) else ""
         dices = [
-            " ".join(f"{mean_dice(read_scores(file.with_name(f'scores-{kind}.csv')), owners):.3f}" for file in files)
+            " ".join(
+                f"{mean_dice(read_scores(file.with_name(f'scores-{kind}.csv')), owners):.3f}"
+                for file in files
+            )
             for kind in ("time", "steps")
         ]
         steps = round(SECONDS / float(row["step_s"]))
-        cells = [name, row["parameters_m"], row["gflops"], row["step_s"], f"{rate:g}{edge}", steps, *dices]
+        cells = [
+            name,
+            row["parameters_m"],
+            row["gflops"],
+            row["step_s"],
+            f"{rate:g}{edge}",
+            steps,
+            *dices,
+        ]
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     notes = (
-        "Dice is the mean over regions and held-out scans (both sides of a scan are averaged first), one number per "
-        "seed. Tests, tables and box plots in time/ and steps/ are of the first seed, over scans: they know nothing of "
-        "how a result varies from training to training. * The best of the three rates is at an end of their range."
+        "Dice is the mean over regions and held-out scans (both sides of a scan are averaged "
+        "first), "
+        "one "
+        "number per "
+        "seed. Tests, tables and box plots in time/ and steps/ are of the first seed, over "
+        "scans: they "
+        "know "
+        "nothing of "
+        "how a result varies from training to training. * The best of the three rates is at an "
+        "end of "
+        "their "
+        "range."
     )
     write_atomically(OUTPUT / "cost.md", "\n".join([*lines, "", notes]) + "\n")
 
@@ -328,9 +413,22 @@ def draw_curves(curves: dict[str, list[list[tuple[float, float]]]]) -> bytes:
         seconds = [point[0] for point in runs[0]]
         dices = [[point[1] for point in points] for points in zip(*runs, strict=True)]
         color, style = f"C{index}", "-" if "factorizer" in name else "--"
-        axes.plot(seconds, [statistics.median(d) for d in dices], style, color=color, label=name, marker=".")
-        axes.fill_between(seconds, [min(d) for d in dices], [max(d) for d in dices], color=color, alpha=0.15)
-    axes.set(xlabel="training time, s", ylabel=f"mean Dice, {CURVE_CASES} held-out cases", ylim=(0.5, 0.92))
+        axes.plot(
+            seconds,
+            [statistics.median(d) for d in dices],
+            style,
+            color=color,
+            label=name,
+            marker=".",
+        )
+        axes.fill_between(
+            seconds, [min(d) for d in dices], [max(d) for d in dices], color=color, alpha=0.15
+        )
+    axes.set(
+        xlabel="training time, s",
+        ylabel=f"mean Dice, {CURVE_CASES} held-out cases",
+        ylim=(0.5, 0.92),
+    )
     axes.set_xlim(0, SECONDS * 1.02)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=7, ncols=2, loc="lower right")
@@ -338,7 +436,8 @@ def draw_curves(curves: dict[str, list[list[tuple[float, float]]]]) -> bytes:
 
 
 def mean_dice(scores: Sequence[Score], owners: Mapping[str, str] | None = None) -> float:
-    """Over the regions and cases of a patient, and then over patients; over cases where `owners` is not known."""
+    """Over the regions and cases of a patient, and then over patients; over cases where `owners` is
+    not known."""
     groups: dict[str, list[float]] = {}
     for score in scores:
         if score.metric == "dice":

@@ -1,4 +1,5 @@
-"""Everything once, on synthetic tumours: scans, training, prediction of unseen cases, scores, pictures, one HTML page.
+"""Everything once, on synthetic tumours: scans, training, prediction of unseen cases, scores,
+pictures, one HTML page.
 
 About six minutes on two CPU cores. `make demo` runs it and leaves all it made in the folder demo.
 """
@@ -64,7 +65,14 @@ def main(folder: Path) -> None:
         write_synthetic("brats", data, cases=50, size=48, seed=0)
     bar = make_progress(preset.training.batch_size)
     outcome = train_fold(
-        preset, data=data, fold=0, out=folder / "run", resume=True, callbacks=[bar], say=console.print, again=AGAIN
+        preset,
+        data=data,
+        fold=0,
+        out=folder / "run",
+        resume=True,
+        callbacks=[bar],
+        say=console.print,
+        again=AGAIN,
     )
     if not outcome.finished:
         return
@@ -92,7 +100,9 @@ def main(folder: Path) -> None:
     gallery = Gallery(data, {name: folder / name for name in (BASELINE, OURS)}, preset.data)
     chosen = gallery.choose(None, 4, lambda items, label: items)
     pictures = draw_examples(
-        [gallery.read(case, "FLAIR") for case in chosen], labels=preset.data.labels, regions=preset.data.regions
+        [gallery.read(case, "FLAIR") for case in chosen],
+        labels=preset.data.labels,
+        regions=preset.data.regions,
     )
     boxes = draw_boxes(compare_entries(entries), "dice")
     references = list_references(data, preset.data)
@@ -114,7 +124,8 @@ def main(folder: Path) -> None:
     curve = (run / "learning_curve.png").read_bytes()
     write_page(folder / "index.html", preset, means, pictures, boxes, components, curve)
     console.print(
-        f"mean Dice over ET, TC, WT: [bold]{average[OURS]:.3f}[/], {BASELINE} {average[BASELINE]:.3f}; "
+        f"mean Dice over ET, TC, WT: [bold]{average[OURS]:.3f}[/], {BASELINE} "
+        f"{average[BASELINE]:.3f}; "
         f"{time.monotonic() - started:.0f} s. Open [bold]{folder / 'index.html'}[/]"
     )
 
@@ -125,9 +136,11 @@ def held_out(run: Path) -> set[str]:
     return {line.split(",")[0] for line in lines}
 
 
-def predict_by_voxel(preset: Preset, settings: Settings, known: list[Case], unseen: list[Case], out: Path) -> None:
-    """What single voxels tell: for each region a logistic regression on the four intensities, cut where the Dice of the
-    known cases is highest."""
+def predict_by_voxel(
+    preset: Preset, settings: Settings, known: list[Case], unseen: list[Case], out: Path
+) -> None:
+    """What single voxels tell: for each region a logistic regression on the four intensities, cut
+    where the Dice of the known cases is highest."""
     data = preset.data
     generator = np.random.default_rng(0)
     voxels, masks = [], []
@@ -139,18 +152,24 @@ def predict_by_voxel(preset: Preset, settings: Settings, known: list[Case], unse
         masks.append(labels_to_regions(prepared.label.ravel()[chosen], data.labels, data.regions))
     x, y = np.concatenate(voxels), np.concatenate(masks, axis=1)
     models = [LogisticRegression(max_iter=1000).fit(x, mask) for mask in y]
-    cuts = [best_cut(model.predict_proba(x)[:, 1], mask) for model, mask in zip(models, y, strict=True)]
+    cuts = [
+        best_cut(model.predict_proba(x)[:, 1], mask) for model, mask in zip(models, y, strict=True)
+    ]
     for case in unseen:
         prepared = settings.prepare(case, with_label=False)
         image = prepared.image.reshape(len(prepared.image), -1).T
         found = [m.predict_proba(image)[:, 1] >= cut for m, cut in zip(models, cuts, strict=True)]
-        labels = regions_to_labels(np.stack(found).reshape(-1, *prepared.image.shape[1:]), data.labels, data.regions)
+        labels = regions_to_labels(
+            np.stack(found).reshape(-1, *prepared.image.shape[1:]), data.labels, data.regions
+        )
         whole = restore(labels[None], prepared.frame, "nearest")[0]
         write_labels(prediction_file(out, case), whole, case, binary=len(data.labels) == 1)
 
 
 def best_cut(probabilities: NDArray[np.float64], mask: NDArray[np.bool_]) -> float:
-    return max(np.linspace(0.05, 0.95, 19).tolist(), key=lambda cut: dice(probabilities >= cut, mask))
+    return max(
+        np.linspace(0.05, 0.95, 19).tolist(), key=lambda cut: dice(probabilities >= cut, mask)
+    )
 
 
 def write_page(
@@ -163,7 +182,11 @@ def write_page(
     curve: bytes,
 ) -> None:
     rows = [
-        [name, *(f"{100 * m.dice:.1f}" for m in own.values()), *(f"{m.penalized_hd95_mm:.1f}" for m in own.values())]
+        [
+            name,
+            *(f"{100 * m.dice:.1f}" for m in own.values()),
+            *(f"{m.penalized_hd95_mm:.1f}" for m in own.values()),
+        ]
         for name, own in means.items()
     ]
     columns = [
@@ -181,7 +204,11 @@ def write_page(
     ]
     parts = [
         page.paragraph(
-            "A small Swin Factorizer, trained for a few minutes on 40 synthetic brains with tumours, on 10 that it "
+            "A small Swin Factorizer, trained for a few minutes on 40 synthetic brains with "
+            "tumours, "
+            "on "
+            "10 "
+            "that it "
             "has not seen, beside a logistic regression on single voxels."
         ),
         page.table(columns, rows),
@@ -191,7 +218,11 @@ def write_page(
         page.heading("What the first and the last layer see"),
         page.picture(components, "spatial components of two NMF layers"),
         page.note(
-            "The last of the four cases, which is the best. Over each picture the region it agrees with best, and the "
+            "The last of the four cases, which is the best. Over each picture the region it "
+            "agrees with "
+            "best, "
+            "and "
+            "the "
             "Dice of its best threshold."
         ),
         page.heading("Training"),
@@ -199,9 +230,14 @@ def write_page(
         page.heading("The same by hand"),
         page.code("\n".join(commands)),
         page.note(
-            "These predict and score all 50 cases; the table above, and run/fold0/scores.csv, have the 10 unseen."
+            "These predict and score all 50 cases; the table above, and run/fold0/scores.csv, "
+            "have the "
+            "10 "
+            "unseen."
         ),
-        page.note("Research software, not a medical device. The scans are synthetic; no patient is shown."),
+        page.note(
+            "Research software, not a medical device. The scans are synthetic; no patient is shown."
+        ),
     ]
     write_atomically(file, page.make_page("Factorizer on synthetic brain tumours", parts))
 

@@ -1,4 +1,5 @@
-"""The command line's work from Python, on a few tiny synthetic scans: train, predict, evaluate, compare.
+"""The command line's work from Python, on a few tiny synthetic scans: train, predict, evaluate,
+compare.
 
 Takes about half a minute; the models are too small and too briefly trained to be good.
 """
@@ -33,7 +34,9 @@ def main(folder: Path) -> None:
                 "training.folds=2",
             ],
         )
-        run = factorizer.train_fold(preset, data=data, fold=0, out=folder / system, say=print).folder
+        run = factorizer.train_fold(
+            preset, data=data, fold=0, out=folder / system, say=print
+        ).folder
 
         model = factorizer.load(run)
         predictions = folder / f"{system} predictions"
@@ -44,7 +47,9 @@ def main(folder: Path) -> None:
             stack = np.stack([np.asarray(image.dataobj) for image in images])  # channels first
             labels = model.predict(stack, affine=images[0].affine)
             name = dwi.name.partition("_")[0]
-            nibabel.save(nibabel.Nifti1Image(labels, images[0].affine), predictions / f"{name}.nii.gz")
+            nibabel.save(
+                nibabel.Nifti1Image(labels, images[0].affine), predictions / f"{name}.nii.gz"
+            )
 
         scores = factorizer.evaluate_folders(predictions, data, preset.data).scores
         entries.append(factorizer.Entry(system, scores))
@@ -53,7 +58,8 @@ def main(folder: Path) -> None:
     for test in comparison.tests:
         difference = test.difference
         print(
-            f"{comparison.reference} against {test.other}: {test.metric} {difference.mean:+.2f}, p = {difference.p:.3f}"
+            f"{comparison.reference} against {test.other}: {test.metric} "
+            f"{difference.mean:+.2f}, p = {difference.p:.3f}"
         )
 
 

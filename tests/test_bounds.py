@@ -1,4 +1,5 @@
-"""Every number that a user can give has a lower and an upper bound, on the command line and in presets."""
+"""Every number that a user can give has a lower and an upper bound, on the command line and in
+presets."""
 
 from __future__ import annotations
 
@@ -11,11 +12,18 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.config import Preset
-from factorizer.preset_files import PresetError, change_preset, load_preset, preset_names, zoo_presets
+from factorizer.preset_files import (
+    PresetError,
+    change_preset,
+    load_preset,
+    preset_names,
+    zoo_presets,
+)
 
 
 def options(typer_app: typer.Typer, path: str = "") -> Iterator[tuple[str, set[Any], Any]]:
-    """Every option and argument of every command: its place, the types it may have, and typer's description."""
+    """Every option and argument of every command: its place, the types it may have, and typer's
+    description."""
     for command in typer_app.registered_commands:
         for name, hint in get_type_hints(command.callback, include_extras=True).items():
             if get_origin(hint) is Annotated:
@@ -35,7 +43,11 @@ def numbers(schema: Any, root: Any, path: str) -> Iterator[tuple[str, dict[str, 
     for name, inner in schema.get("properties", {}).items():
         yield from numbers(inner, root, f"{path}.{name}".strip("."))
     parts = [*schema.get("anyOf", []), *schema.get("prefixItems", [])]
-    parts += [schema[key] for key in ("items", "additionalProperties") if isinstance(schema.get(key), dict)]
+    parts += [
+        schema[key]
+        for key in ("items", "additionalProperties")
+        if isinstance(schema.get(key), dict)
+    ]
     for part in parts:
         yield from numbers(part, root, path)
 
@@ -43,7 +55,12 @@ def numbers(schema: Any, root: Any, path: str) -> Iterator[tuple[str, dict[str, 
 def test_every_number_of_the_command_line_is_bounded() -> None:
     found = [(name, info) for name, kinds, info in options(app) if {int, float} & kinds]
     named = {name for name, _ in found}
-    assert {"train workers", "predict batch_size", "data synth cases", "ablate inference iterations"} <= named
+    assert {
+        "train workers",
+        "predict batch_size",
+        "data synth cases",
+        "ablate inference iterations",
+    } <= named
     for name, info in found:
         assert info.min is not None, f"{name} has no lower bound"
         assert info.max is not None, f"{name} has no upper bound"
@@ -52,9 +69,13 @@ def test_every_number_of_the_command_line_is_bounded() -> None:
 def test_every_number_of_a_preset_is_bounded() -> None:
     schema = Preset.model_json_schema()
     found = list(numbers(schema, schema, ""))
-    assert {"training.batch_size", "data.patch_size", "data.labels", "data.clip", "model.strides"} <= {
-        p for p, _ in found
-    }
+    assert {
+        "training.batch_size",
+        "data.patch_size",
+        "data.labels",
+        "data.clip",
+        "model.strides",
+    } <= {p for p, _ in found}
     for path, own in found:
         assert {"minimum", "exclusiveMinimum"} & set(own), f"{path} has no lower bound"
         assert {"maximum", "exclusiveMaximum"} & set(own), f"{path} has no upper bound"
@@ -63,7 +84,10 @@ def test_every_number_of_a_preset_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("training.batch_size=100000000", r"training\.batch_size: .*less than or equal to 4096 \(got 100000000\)"),
+        (
+            "training.batch_size=100000000",
+            r"training\.batch_size: .*less than or equal to 4096 \(got 100000000\)",
+        ),
         ("model.num_iters=1000000000", r"model\.num_iters: .*less than or equal to 1000"),
         ("model.widths=[8,1000000]", r"model\.widths\.1: .*less than or equal to 4096"),
         ("model.depths=[1000000]", r"model\.depths.*less than or equal to 100"),
@@ -72,9 +96,18 @@ def test_every_number_of_a_preset_is_bounded() -> None:
         ("model.head_dim=1000000", r"model\.head_dim: .*less than or equal to 4096"),
         ("model.mlp_ratio=.inf", r"model\.mlp_ratio: .*less than or equal to 100"),
         ("data.patch_size=[100000,8,8]", r"data\.patch_size\.0: .*less than or equal to 4096"),
-        ("data.patch_size=[1024,1024,1024]", r"patch_size is 1024 x 1024 x 1024; a patch has at most 134,217,728"),
-        ("data.spacing_mm=[0.01,0.01,0.01]", r"data\.spacing_mm\.0: .*greater than or equal to 0\.05"),
-        ("training.max_steps=1000000000000", r"training\.max_steps: .*less than or equal to 100000000"),
+        (
+            "data.patch_size=[1024,1024,1024]",
+            r"patch_size is 1024 x 1024 x 1024; a patch has at most 134,217,728",
+        ),
+        (
+            "data.spacing_mm=[0.01,0.01,0.01]",
+            r"data\.spacing_mm\.0: .*greater than or equal to 0\.05",
+        ),
+        (
+            "training.max_steps=1000000000000",
+            r"training\.max_steps: .*less than or equal to 100000000",
+        ),
         ("training.folds=1000000", r"training\.folds: .*less than or equal to 10000"),
         ("training.learning_rate=1.0e+30", r"training\.learning_rate: .*less than or equal to 10"),
         ("training.gradient_clip=.nan", r"training\.gradient_clip: .*"),
@@ -83,7 +116,9 @@ def test_every_number_of_a_preset_is_bounded() -> None:
         ("model.extra={depths: [2, [1000000]]}", "extra sets depths beyond 65,536"),
     ],
 )
-def test_what_would_take_the_machine_down_is_refused_with_its_bound(change: str, message: str) -> None:
+def test_what_would_take_the_machine_down_is_refused_with_its_bound(
+    change: str, message: str
+) -> None:
     with pytest.raises(PresetError, match=message):
         change_preset(load_preset("isles22"), [change])
 

@@ -33,7 +33,9 @@ def test_doctor_reports_versions_devices_cores_memory_and_tools() -> None:
     rows = {row["name"]: row for row in json.loads(result.stdout)}
     assert rows["factorizer"]["found"] == factorizer.__version__
     assert rows["torch"]["present"]
-    assert {"Python", "cores", "memory", "CUDA", "MPS", "C++ compiler", "Python headers"} <= set(rows)
+    assert {"Python", "cores", "memory", "CUDA", "MPS", "C++ compiler", "Python headers"} <= set(
+        rows
+    )
     text = runner.invoke(app, ["doctor"]).output
     assert all(name in text for name in rows)
 
@@ -62,11 +64,18 @@ def test_the_command_line_starts_without_heavy_imports() -> None:
 def test_presets_are_listed_and_shown() -> None:
     names = [line.split()[0] for line in runner.invoke(app, ["presets"]).output.splitlines()]
     assert {"brats", "isles22"} <= set(names)
-    assert [row["name"] for row in json.loads(runner.invoke(app, ["presets", "--json"]).output)] == names
-    assert "learning_rate: 0.0001  # peak learning rate" in runner.invoke(app, ["presets", "show", "brats"]).output
+    assert [
+        row["name"] for row in json.loads(runner.invoke(app, ["presets", "--json"]).output)
+    ] == names
+    assert (
+        "learning_rate: 0.0001  # peak learning rate"
+        in runner.invoke(app, ["presets", "show", "brats"]).output
+    )
     shown = json.loads(runner.invoke(app, ["presets", "show", "isles22", "--json"]).output)
     assert shown["data"]["spacing_mm"] == [2.0, 2.0, 2.0]
-    assert runner.invoke(app, ["presets", "--json", "show", "brats"]).exit_code == 2  # it would be ignored
+    assert (
+        runner.invoke(app, ["presets", "--json", "show", "brats"]).exit_code == 2
+    )  # it would be ignored
     wrong = runner.invoke(app, ["presets", "show", "brat"])
     assert wrong.exit_code == 2
     assert "did you mean 'brats'" in wrong.stderr
@@ -75,14 +84,20 @@ def test_presets_are_listed_and_shown() -> None:
 def test_a_shown_preset_can_be_used(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(runner.invoke(app, ["presets", "show", "isles22"]).output)
-    result = runner.invoke(app, ["profile", "--preset", str(file), "--model", "nnunet", "--json", "-"])
+    result = runner.invoke(
+        app, ["profile", "--preset", str(file), "--model", "nnunet", "--json", "-"]
+    )
     (row,) = json.loads(result.stdout)
     assert row["params"] == 28702723
     assert row["paper_gflops"] is None  # the paper's figures are for its own presets
 
 
 def test_profile_prints_a_table_and_writes_rows_and_a_figure(tmp_path: Path) -> None:
-    rows_file, figure, scores = tmp_path / "new" / "rows.json", tmp_path / "cost.png", tmp_path / "scores.csv"
+    rows_file, figure, scores = (
+        tmp_path / "new" / "rows.json",
+        tmp_path / "cost.png",
+        tmp_path / "scores.csv",
+    )
     scores.write_text("case,region,metric,value\na,lesion,dice,0.75\n")
     names = ("swin-factorizer", "nnunet")
     command = ["profile", "--preset", "isles22", "--scores", f"nnunet={scores}"]
@@ -90,10 +105,20 @@ def test_profile_prints_a_table_and_writes_rows_and_a_figure(tmp_path: Path) -> 
     result = runner.invoke(app, [*command, *(part for name in names for part in ("--model", name))])
     assert result.exit_code == 0, result.output
     line = next(line for line in result.stdout.splitlines() if "swin-factorizer" in line)
-    assert [cell.strip() for cell in line.split("│")[2:-1]] == ["7.372", "7.4", "29.07", "29.1", "14.27", "-"]
+    assert [cell.strip() for cell in line.split("│")[2:-1]] == [
+        "7.372",
+        "7.4",
+        "29.07",
+        "29.1",
+        "14.27",
+        "-",
+    ]
     rows = json.loads(rows_file.read_text())
     assert [row["model"] for row in rows] == list(names)
-    assert rows[0].items() >= {"params": 7371523, "paper_params_m": 7.4, "paper_gflops": 29.1, "dice": None}.items()
+    assert (
+        rows[0].items()
+        >= {"params": 7371523, "paper_params_m": 7.4, "paper_gflops": 29.1, "dice": None}.items()
+    )
     assert abs(rows[0]["gflops"] - 29.07) < 0.01
     assert rows[1]["dice"] == 0.75
     assert figure.read_bytes().startswith(b"\x89PNG")
@@ -104,7 +129,18 @@ def test_profile_measures_in_one_run(tmp_path: Path) -> None:
     preset["data"]["patch_size"], preset["model"]["widths"] = [16, 16, 16], [8, 16]
     file = tmp_path / "tiny.yaml"
     file.write_text(yaml.safe_dump(preset))
-    command = ["profile", "--preset", str(file), "--model", "nnunet", "--measure", "--rounds", "1", "--json", "-"]
+    command = [
+        "profile",
+        "--preset",
+        str(file),
+        "--model",
+        "nnunet",
+        "--measure",
+        "--rounds",
+        "1",
+        "--json",
+        "-",
+    ]
     result = runner.invoke(app, command)
     (row,) = json.loads(result.stdout)
     assert all(row[name] > 0 for name in ("forward_s", "training_s", "forward_mib", "training_mib"))

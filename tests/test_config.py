@@ -13,9 +13,20 @@ from pydantic import ValidationError
 
 from factorizer.config import Preset, Section, model_options
 from factorizer.models.registry import SYSTEMS, options_of
-from factorizer.preset_files import PresetError, change_preset, load_preset, parse_preset, preset_names, to_yaml
+from factorizer.preset_files import (
+    PresetError,
+    change_preset,
+    load_preset,
+    parse_preset,
+    preset_names,
+    to_yaml,
+)
 
-MINIMAL = "title: t\ndata: {channels: [T1], labels: {a: 1}, regions: {A: [a]}, patch_size: [32, 32, 32]}\n"
+MINIMAL = (
+    "title: t\ndata: {channels: [T1], labels: {a: 1}, regions: {A: [a]}, patch_size: [32, "
+    "32, "
+    "32]}\n"
+)
 
 
 def with_change(text: str) -> str:
@@ -48,7 +59,10 @@ def test_every_field_is_documented_and_shown_with_its_text() -> None:
     for section in sections(Preset):
         for name, field in section.model_fields.items():
             assert field.description, name
-            assert any(line.strip().startswith(f"{name}:") and field.description in line for line in text.splitlines())
+            assert any(
+                line.strip().startswith(f"{name}:") and field.description in line
+                for line in text.splitlines()
+            )
 
 
 def test_the_papers_setup() -> None:
@@ -59,18 +73,38 @@ def test_the_papers_setup() -> None:
     assert (brats.data.patch_size, isles.data.patch_size) == ((128,) * 3, (64,) * 3)
     assert isles.data.spacing_mm == (2.0, 2.0, 2.0)
     assert isles.data.channels == ("DWI", "ADC")
-    assert [(p.model.window, p.model.head_dim, p.model.mlp_ratio) for p in (brats, isles)] == [(8, 8, 2), (4, 4, 4)]
+    assert [(p.model.window, p.model.head_dim, p.model.mlp_ratio) for p in (brats, isles)] == [
+        (8, 8, 2),
+        (4, 4, 4),
+    ]
     for preset in (brats, isles):
         model, training, inference = preset.model, preset.training, preset.inference
-        assert (model.name, model.rank, model.num_iters, model.solver) == ("swin-factorizer", 1, 5, "hals")
+        assert (model.name, model.rank, model.num_iters, model.solver) == (
+            "swin-factorizer",
+            1,
+            5,
+            "hals",
+        )
         assert model.widths == (32, 64, 128, 256, 512)
-        assert (training.max_steps, training.batch_size, training.warmup_steps) == (100_000, 2, 2_000)
-        assert (training.learning_rate, training.weight_decay, training.dice_epsilon) == (1e-4, 1e-2, 1e-5)
+        assert (training.max_steps, training.batch_size, training.warmup_steps) == (
+            100_000,
+            2,
+            2_000,
+        )
+        assert (training.learning_rate, training.weight_decay, training.dice_epsilon) == (
+            1e-4,
+            1e-2,
+            1e-5,
+        )
         assert training.deep_supervision_weights == (1, 0.5, 0.25)
         assert training.gradient_clip is None
         assert training.folds == 5
         assert preset.data.foreground_fraction == 0
-        assert (inference.overlap, inference.blending, inference.threshold) == (0.5, "constant", 0.5)
+        assert (inference.overlap, inference.blending, inference.threshold) == (
+            0.5,
+            "constant",
+            0.5,
+        )
         changes = preset.data.augmentation.model_dump()
         assert changes.pop("elastic")["probability"] == 0
         assert list(changes) == [
@@ -82,7 +116,15 @@ def test_the_papers_setup() -> None:
             "shift_intensity",
             "adjust_contrast",
         ]
-        assert [change.pop("probability") for change in changes.values()] == [0.15, 0.5, 0.15, 0.15, 0.15, 0.15, 0.15]
+        assert [change.pop("probability") for change in changes.values()] == [
+            0.15,
+            0.5,
+            0.15,
+            0.15,
+            0.15,
+            0.15,
+            0.15,
+        ]
         assert changes == {
             "affine": {"rotation_degrees": (-30, 30), "axes": None, "scale": (0.7, 1.3)},
             "flip": {"axes": None},
@@ -97,34 +139,73 @@ def test_the_papers_setup() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("training: {max_stps: 3}", r"training\.max_stps: there is no such field; did you mean 'max_steps'"),
+        (
+            "training: {max_stps: 3}",
+            r"training\.max_stps: there is no such field; did you mean 'max_steps'",
+        ),
         ("dataa: {}", r"dataa: there is no such field; did you mean 'data'"),
-        ("data: {augmentation: {affine: {scal: 1}}}", r"data\.augmentation\.affine\.scal: .* did you mean 'scale'"),
+        (
+            "data: {augmentation: {affine: {scal: 1}}}",
+            r"data\.augmentation\.affine\.scal: .* did you mean 'scale'",
+        ),
         ("data: {regions: {A: [b]}}", "region A names b; it must list some of the labels a"),
         ("data: {regions: {A: []}}", "region A is empty"),
         ("data: {labels: {a: 0}}", r"data\.labels\.a: .*greater than or equal to 1 .*got 0"),
-        ("data: {labels: {a: 1, b: 1}}", r"labels have the values \[1, 1\]; give each its own value from 1 to 255"),
+        (
+            "data: {labels: {a: 1, b: 1}}",
+            r"labels have the values \[1, 1\]; give each its own value from 1 to 255",
+        ),
         ("data: {labels: {a: 300}}", r"data\.labels\.a: .*less than or equal to 255 .*got 300"),
         ("data: {channels: [T1, T1]}", "channels are T1, T1; name each once"),
-        ("data: {spacing_mm: [.inf, 1, 1]}", r"data\.spacing_mm\.0: .*less than or equal to 100 .*got inf"),
-        ("data: {augmentation: {affine: {scale: [fast, 1]}}}", r"data\.augmentation\.affine\.scale\.0: .*number"),
-        ("data: {augmentation: {gaussian_noise: {variance: [-1, 1]}}}", r"gaussian_noise\.variance\.0: .*greater than"),
+        (
+            "data: {spacing_mm: [.inf, 1, 1]}",
+            r"data\.spacing_mm\.0: .*less than or equal to 100 .*got inf",
+        ),
+        (
+            "data: {augmentation: {affine: {scale: [fast, 1]}}}",
+            r"data\.augmentation\.affine\.scale\.0: .*number",
+        ),
+        (
+            "data: {augmentation: {gaussian_noise: {variance: [-1, 1]}}}",
+            r"gaussian_noise\.variance\.0: .*greater than",
+        ),
         ("model: {window: 0}", r"model\.window"),
-        ("model: {extra: {spatial_size: [8, 8, 8]}}", "extra sets spatial_size, which follow from the data section"),
+        (
+            "model: {extra: {spatial_size: [8, 8, 8]}}",
+            "extra sets spatial_size, which follow from the data section",
+        ),
         ("data: {spacing_mm: [1, 1]}", "spacing_mm has 2 numbers, patch_size 3"),
         ("data: {patch_size: [32]}", r"data\.patch_size: .*at least 2 items"),
         ("data: {augmentation: {affine: {scale: [2, 1]}}}", "give the lower end first"),
-        ("data: {augmentation: {flip: {probability: 1.5}}}", r"data\.augmentation\.flip\.probability: .*(got 1\.5)"),
-        ("data: {augmentation: {flip: {axes: [3]}}}", r"data\.augmentation\.flip\.axes\.0: .*(got 3)"),
+        (
+            "data: {augmentation: {flip: {probability: 1.5}}}",
+            r"data\.augmentation\.flip\.probability: .*(got 1\.5)",
+        ),
+        (
+            "data: {augmentation: {flip: {axes: [3]}}}",
+            r"data\.augmentation\.flip\.axes\.0: .*(got 3)",
+        ),
         (
             "data: {patch_size: [8, 8], augmentation: {flip: {axes: [2]}}}",
             r"flip\.axes is \[2\]; patches have the axes 0",
         ),
-        ("data: {augmentation: {flip: {axes: [0, 0]}}}", r"flip\.axes is \[0, 0\]; name each axis once"),
-        ("data: {augmentation: {elastic: {axes: [1, 1]}}}", r"elastic\.axes is \[1, 1\]; name each axis once"),
+        (
+            "data: {augmentation: {flip: {axes: [0, 0]}}}",
+            r"flip\.axes is \[0, 0\]; name each axis once",
+        ),
+        (
+            "data: {augmentation: {elastic: {axes: [1, 1]}}}",
+            r"elastic\.axes is \[1, 1\]; name each axis once",
+        ),
         ("data: {augmentation: {elastic: {axes: []}}}", r"elastic\.axes: .*at least 1 item"),
-        ("data: {patch_size: [8, 8], augmentation: {affine: {axes: [0]}}}", r"affine\.axes is for 3D; .* leave it out"),
-        ("data: {augmentation: {elastic: {displacement_voxels: [0, 9]}}}", "may move by 4 before tissue folds"),
+        (
+            "data: {patch_size: [8, 8], augmentation: {affine: {axes: [0]}}}",
+            r"affine\.axes is for 3D; .* leave it out",
+        ),
+        (
+            "data: {augmentation: {elastic: {displacement_voxels: [0, 9]}}}",
+            "may move by 4 before tissue folds",
+        ),
         ("training: {batch_size: 0}", r"training\.batch_size: .*greater than 0"),
         ("training: {learning_rate: fast}", r"training\.learning_rate: .*number.*got 'fast'"),
         ("model: {name: swin-factoriser}", "did you mean 'swin-factorizer'"),
@@ -155,7 +236,9 @@ def test_presets_are_found_by_name_and_by_path(tmp_path: Path) -> None:
         load_preset(tmp_path / "other.yaml")
 
 
-@pytest.mark.parametrize("name", ["../..", "../presets", "", ".", "hippocampus/../hippocampus", "/etc", "hippocampu"])
+@pytest.mark.parametrize(
+    "name", ["../..", "../presets", "", ".", "hippocampus/../hippocampus", "/etc", "hippocampu"]
+)
 def test_only_models_of_the_zoo_are_read(name: str) -> None:
     with pytest.raises(PresetError, match="there is no model zoo:"):
         load_preset(f"zoo:{name}")
@@ -208,7 +291,10 @@ def test_a_pipe_or_a_folder_is_no_preset(tmp_path: Path) -> None:
         ("flip.probability=0", r"did you mean data\.augmentation\.flip\.probability=0"),
         ("model.max_steps=5", r"did you mean training\.max_steps=5"),
         ("traning.max_steps=5", r"there is no section 'traning'; did you mean 'training'"),
-        ("training.max_step=5", r"training\.max_step: there is no such field; did you mean 'max_steps'"),
+        (
+            "training.max_step=5",
+            r"training\.max_step: there is no such field; did you mean 'max_steps'",
+        ),
         ("training.max_steps=*a", "aliases"),
     ],
 )
@@ -218,7 +304,9 @@ def test_changes_suggest_the_right_form(change: str, message: str) -> None:
 
 
 def test_names_of_the_users_own_are_no_fields() -> None:
-    changed = change_preset(load_preset("isles22"), ["data.labels={name: 1}", "data.regions={name: [name]}"])
+    changed = change_preset(
+        load_preset("isles22"), ["data.labels={name: 1}", "data.regions={name: [name]}"]
+    )
     assert change_preset(changed, ["data.labels.seed=2"]).data.labels == {"name": 1, "seed": 2}
     assert change_preset(changed, ["title=1,2"]).title == "1,2"
 
@@ -238,10 +326,17 @@ def test_each_system_gets_the_fields_it_has() -> None:
     assert chosen["unetr"] == chosen["swin-unetr"] == chosen["transbts"] == {}
     extra = model.model_copy(update={"name": "unetr", "extra": {"feature_size": 12}})
     assert model_options(extra, "unetr", options_of("unetr")) == {"feature_size": 12}
-    assert "feature_size" not in model_options(extra, "nnunet", options_of("nnunet"))  # it is for the preset's system
+    assert "feature_size" not in model_options(
+        extra, "nnunet", options_of("nnunet")
+    )  # it is for the preset's system
 
 
 def test_the_schema_needs_no_torch() -> None:
-    code = "import factorizer.preset_files as files, sys; files.load_preset('brats'); print('torch' in sys.modules)"
+    code = (
+        "import factorizer.preset_files as files, sys; files.load_preset('brats'); "
+        "print('torch' "
+        "in "
+        "sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -8,7 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-from factorizer.files import FileError, parse_yaml, read_csv, read_json, read_text, remove_leftovers, write_atomically
+from factorizer.files import (
+    FileError,
+    parse_yaml,
+    read_csv,
+    read_json,
+    read_text,
+    remove_leftovers,
+    write_atomically,
+)
 
 
 def test_folders_are_made_and_a_file_is_replaced(tmp_path: Path) -> None:
@@ -54,7 +62,9 @@ def test_what_a_killed_process_was_writing_is_removed_and_nothing_else(tmp_path:
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_tables_are_read_with_any_separator_a_byte_order_mark_and_names_in_capitals(tmp_path, separator: str) -> None:
+def test_tables_are_read_with_any_separator_a_byte_order_mark_and_names_in_capitals(
+    tmp_path, separator: str
+) -> None:
     file = tmp_path / "t.csv"
     file.write_text(f"\ufeffCase{separator} DWI\na{separator}x.nii\n\nb\n")
     assert read_csv(file) == [(2, {"case": "a", "dwi": "x.nii"}), (4, {"case": "b", "dwi": ""})]
@@ -69,7 +79,9 @@ def test_tables_are_read_with_any_separator_a_byte_order_mark_and_names_in_capit
         (b"\xff\xfe", "not text in UTF-8"),
     ],
 )
-def test_tables_that_cannot_be_used_are_refused(tmp_path: Path, content: str | bytes, message: str) -> None:
+def test_tables_that_cannot_be_used_are_refused(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
     file = tmp_path / "t.csv"
     write_atomically(file, content)
     with pytest.raises(FileError, match=message):

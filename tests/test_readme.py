@@ -25,7 +25,9 @@ def test_python_blocks_run(code: str) -> None:
 
 
 def commands() -> list[str]:
-    lines = [line.partition("#")[0].strip() for block in blocks("bash") for line in block.splitlines()]
+    lines = [
+        line.partition("#")[0].strip() for block in blocks("bash") for line in block.splitlines()
+    ]
     return [line for line in lines if line.startswith("factorizer ")]
 
 
@@ -46,7 +48,11 @@ def test_there_is_something_to_run_and_make_targets_exist() -> None:
 def test_the_map_of_the_source_is_true_and_whole() -> None:
     listed = set(re.findall(r"^\| `([^`]+\.py)` \|", README, re.MULTILINE))
     assert all((ROOT / path).exists() for path in listed)
-    files = {str(path.relative_to(ROOT)) for path in (ROOT / "src").rglob("*.py") if path.name != "__init__.py"}
+    files = {
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "src").rglob("*.py")
+        if path.name != "__init__.py"
+    }
     assert files <= listed
 
 

@@ -44,7 +44,16 @@ ALLOWED = {
         "reports",
         "training",
     },
-    "inspection": {"data", "evaluation", "inference", "inspection", "models", "nn", "profiling", "reports"},
+    "inspection": {
+        "data",
+        "evaluation",
+        "inference",
+        "inspection",
+        "models",
+        "nn",
+        "profiling",
+        "reports",
+    },
     "reports": {"config", "data", "evaluation", "reports"},
     "profiling": {"nn", "models", "config", "preset_files", "profiling"},
 }
@@ -58,13 +67,19 @@ def test_imports_go_one_way(package: str) -> None:
         for node in ast.walk(ast.parse(file.read_text())):
             names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{file.name} has a relative import"
+            assert not (isinstance(node, ast.ImportFrom) and node.level), (
+                f"{file.name} has a relative import"
+            )
             for name in names:
                 if name == "factorizer":
                     assert isinstance(node, ast.ImportFrom)
-                    assert [alias.name for alias in node.names] == ["__version__"], "name the module"
+                    assert [alias.name for alias in node.names] == ["__version__"], (
+                        "name the module"
+                    )
                 if name.startswith("factorizer."):
-                    assert name.split(".")[1] in ALLOWED[package] | EVERYWHERE, f"{file.name} imports {name}"
+                    assert name.split(".")[1] in ALLOWED[package] | EVERYWHERE, (
+                        f"{file.name} imports {name}"
+                    )
 
 
 def test_every_package_of_the_source_has_a_rule() -> None:

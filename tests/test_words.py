@@ -6,7 +6,12 @@ from factorizer.words import count, printable
 
 
 def test_counts_have_the_right_form() -> None:
-    assert [count(n, "case") for n in (0, 1, 2, 1200)] == ["0 cases", "1 case", "2 cases", "1,200 cases"]
+    assert [count(n, "case") for n in (0, 1, 2, 1200)] == [
+        "0 cases",
+        "1 case",
+        "2 cases",
+        "1,200 cases",
+    ]
     assert count(2, "patch", "patches") == "2 patches"
 
 

@@ -27,7 +27,10 @@ def hals_sweep(x: Tensor, f: Tensor, g: Tensor) -> Tensor:
     a, b = x @ g, g.mT @ g
     columns = list(f.unbind(-1))
     for r in range(len(columns)):
-        rest = sum((b[..., j, r, None] * columns[j] for j in range(len(columns)) if j != r), torch.zeros(()))
+        rest = sum(
+            (b[..., j, r, None] * columns[j] for j in range(len(columns)) if j != r),
+            torch.zeros(()),
+        )
         columns[r] = torch.relu((a[..., r] - rest) / b[..., r, r, None])
     return torch.stack(columns, -1)
 
@@ -66,7 +69,9 @@ def local_dematricize(x: Tensor, like: Tensor, window: int) -> Tensor:
 def sw_matricize(x: Tensor, head_dim: int, window: int) -> Tensor:
     """Eq. 8: regular windows, then the windows of the map rolled by half a window."""
     rolled = torch.roll(x, (window // 2,) * 3, (2, 3, 4))
-    return torch.cat((local_matricize(x, head_dim, window), local_matricize(rolled, head_dim, window)))
+    return torch.cat(
+        (local_matricize(x, head_dim, window), local_matricize(rolled, head_dim, window))
+    )
 
 
 def sw_dematricize(x: Tensor, like: Tensor, window: int) -> Tensor:
@@ -102,13 +107,19 @@ class WrappedNMF(nn.Module):
 class Block(nn.Module):
     """Eq. 4-5, with the pointwise adapter where the width changes."""
 
-    def __init__(self, c_in: int, channels: int, head_dim: int, window: int, mlp_ratio: int) -> None:
+    def __init__(
+        self, c_in: int, channels: int, head_dim: int, window: int, mlp_ratio: int
+    ) -> None:
         super().__init__()
-        self.adapter = nn.Conv3d(c_in, channels, 1, bias=False) if c_in != channels else nn.Identity()
+        self.adapter = (
+            nn.Conv3d(c_in, channels, 1, bias=False) if c_in != channels else nn.Identity()
+        )
         self.norm1, self.norm2 = LayerNorm(channels), LayerNorm(channels)
         self.nmf = WrappedNMF(channels, head_dim, window)
         hidden = mlp_ratio * channels
-        self.mlp = nn.Sequential(nn.Conv3d(channels, hidden, 1), nn.GELU(), nn.Conv3d(hidden, channels, 1))
+        self.mlp = nn.Sequential(
+            nn.Conv3d(channels, hidden, 1), nn.GELU(), nn.Conv3d(hidden, channels, 1)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.adapter(x)
@@ -120,7 +131,13 @@ class SwinFactorizer(nn.Module):
     """Fig. 1: the U-shape with widths 32-64-128-256-512 and three heads."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, size: int, head_dim: int, window: int, mlp_ratio: int
+        self,
+        in_channels: int,
+        out_channels: int,
+        size: int,
+        head_dim: int,
+        window: int,
+        mlp_ratio: int,
     ) -> None:
         super().__init__()
         widths = (32, 64, 128, 256, 512)

@@ -1,7 +1,7 @@
 """Factorizer: segment 3D medical images with matrix factorization.
 
-Research software, not a medical device. Everything public is imported from here, on first use, so that
-the command line answers before PyTorch is loaded.
+Research software, not a medical device. Everything public is imported from here, on first use, so
+that the command line answers before PyTorch is loaded.
 """
 
 from __future__ import annotations

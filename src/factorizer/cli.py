@@ -8,14 +8,26 @@ import typer
 from rich.markup import escape
 
 from factorizer import __version__
-from factorizer.commands import ablate, compare, data, evaluate, explain, predict, presets, profile, train, zoo
+from factorizer.commands import (
+    ablate,
+    compare,
+    data,
+    evaluate,
+    explain,
+    predict,
+    presets,
+    profile,
+    train,
+    zoo,
+)
 from factorizer.commands.console import Json, SafeConsole, print_json, print_line
 from factorizer.models.registry import SYSTEMS
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
-    help="Segment 3D medical images with matrix factorization. Research software, not a medical device.",
+    help="Segment 3D medical images with matrix factorization. Research software, not a medical "
+    "device.",
 )
 
 
@@ -28,7 +40,10 @@ def print_version(wanted: bool) -> None:
 @app.callback()
 def main(
     version: Annotated[
-        bool, typer.Option("--version", callback=print_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass

@@ -1,4 +1,5 @@
-"""What `factorizer doctor` reports: versions, devices, cores, memory, and what is present or missing."""
+"""What `factorizer doctor` reports: versions, devices, cores, memory, and what is present or
+missing."""
 
 from __future__ import annotations
 
@@ -49,12 +50,18 @@ def examine() -> list[Finding]:
 
 
 def examine_versions() -> list[Finding]:
-    findings = [Finding("factorizer", __version__), Finding("Python", f"{platform.python_version()} {sys.executable}")]
+    findings = [
+        Finding("factorizer", __version__),
+        Finding("Python", f"{platform.python_version()} {sys.executable}"),
+    ]
     for package, purpose in PACKAGES.items():
         try:
             findings.append(Finding(package, version(package)))
         except PackageNotFoundError:
-            remedy = f"for {purpose}: run make setup, or pip install with the repository's constraints.txt"
+            remedy = (
+                f"for {purpose}: run make setup, or pip install with the repository's "
+                "constraints.txt"
+            )
             findings.append(Finding(package, "not installed", present=False, remedy=remedy))
     return findings
 
@@ -63,18 +70,33 @@ def examine_hardware() -> list[Finding]:
     try:
         import torch
     except ImportError as error:
-        return [Finding("devices", f"PyTorch cannot be imported: {error}", present=False, remedy="run make setup")]
+        return [
+            Finding(
+                "devices",
+                f"PyTorch cannot be imported: {error}",
+                present=False,
+                remedy="run make setup",
+            )
+        ]
     cuda = ", ".join(
-        f"cuda:{i} {torch.cuda.get_device_name(i)}, {torch.cuda.get_device_properties(i).total_memory / 2**30:.1f} GiB"
+        f"cuda:{i} {torch.cuda.get_device_name(i)}, "
+        f"{torch.cuda.get_device_properties(i).total_memory / 2**30:.1f} GiB"
         for i in range(torch.cuda.device_count())
     )
     mps = torch.backends.mps.is_available()
     return [
         Finding("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
         Finding("processor", cpu_model()),
-        Finding("cores", f"{available_cores()} available, {torch.get_num_threads()} PyTorch threads"),
+        Finding(
+            "cores", f"{available_cores()} available, {torch.get_num_threads()} PyTorch threads"
+        ),
         Finding("memory", memory()),
-        Finding("CUDA", cuda or "no device", bool(cuda), "a CUDA build of PyTorch and an NVIDIA GPU; not needed"),
+        Finding(
+            "CUDA",
+            cuda or "no device",
+            bool(cuda),
+            "a CUDA build of PyTorch and an NVIDIA GPU; not needed",
+        ),
         Finding("MPS", "available" if mps else "no device", mps, "an Apple GPU; not needed"),
     ]
 
@@ -114,14 +136,20 @@ def cpu_model() -> str:
 
 def memory() -> str:
     """Total and, where the system tells, available memory."""
-    total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+    total = (
+        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+    )
     text = f"{total / 2**30:.1f} GiB" if total else "unknown"
     info = Path("/proc/meminfo")
     if info.exists():
-        available = next(line for line in info.read_text().splitlines() if line.startswith("MemAvailable"))
+        available = next(
+            line for line in info.read_text().splitlines() if line.startswith("MemAvailable")
+        )
         text += f", {int(available.split()[1]) / 2**20:.1f} GiB available"
     return text
 
 
 def first_line(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.partition("\n")[0]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.partition(
+        "\n"
+    )[0]

@@ -1,5 +1,5 @@
-"""Reading and writing files: text, JSON, YAML and CSV within bounds, and writing so that a crash leaves the old file
-or the new one, never half of either."""
+"""Reading and writing files: text, JSON, YAML and CSV within bounds, and writing so that a crash
+leaves the old file or the new one, never half of either."""
 
 from __future__ import annotations
 
@@ -22,28 +22,38 @@ MOST_YAML_DEPTH = 30
 
 
 class FileError(ValueError):
-    """A text, JSON, YAML or CSV file that cannot be used: the file, what is wrong with it, and what to do."""
+    """A text, JSON, YAML or CSV file that cannot be used: the file, what is wrong with it, and what
+    to do."""
 
-    def __init__(self, file: Path | str, reason: str, remedy: str = "fix or replace the file") -> None:
+    def __init__(
+        self, file: Path | str, reason: str, remedy: str = "fix or replace the file"
+    ) -> None:
         super().__init__(f"{file}: {reason}; {remedy}")
         self.file, self.reason, self.remedy = str(file), reason, remedy
 
 
 def read_text(file: Path, *, most_bytes: int = MOST_BYTES) -> str:
-    """A text file in UTF-8, with or without a byte order mark. Pipes, devices and huge files are refused unread."""
+    """A text file in UTF-8, with or without a byte order mark. Pipes, devices and huge files are
+    refused unread."""
     try:
         status = os.stat(file)
         if not stat.S_ISREG(status.st_mode):
             raise FileError(file, "it is not a regular file", "give a file")
         if status.st_size > most_bytes:
-            raise FileError(file, f"it has {status.st_size:,} bytes; at most {most_bytes:,} are read", "give another")
+            raise FileError(
+                file,
+                f"it has {status.st_size:,} bytes; at most {most_bytes:,} are read",
+                "give another",
+            )
         return file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
         raise FileError(file, "there is no such file", "add it, or give another") from None
     except UnicodeDecodeError:
         raise FileError(file, "it is not text in UTF-8") from None
     except OSError as error:
-        raise FileError(file, f"it cannot be read ({error.strerror})", "check its permissions") from None
+        raise FileError(
+            file, f"it cannot be read ({error.strerror})", "check its permissions"
+        ) from None
 
 
 def read_json(file: Path) -> Any:
@@ -84,7 +94,8 @@ def read_csv(file: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """Plain YAML: aliases, which can stand for more than memory holds, and deep nesting are refused."""
+    """Plain YAML: aliases, which can stand for more than memory holds, and deep nesting are
+    refused."""
 
     depth = 0
 
@@ -101,14 +112,18 @@ class BoundedLoader(yaml.SafeLoader):
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
-                raise yaml.YAMLError(f"line {key.start_mark.line + 1}: a name must be text, not a list or names")
+                raise yaml.YAMLError(
+                    f"line {key.start_mark.line + 1}: a name must be text, not a list or names"
+                )
         return super().construct_mapping(node, deep)
 
 
 def parse_yaml(text: str) -> Any:
     """What a YAML text holds; a `yaml.YAMLError` says what is wrong with it."""
     if len(text) > MOST_YAML_BYTES:
-        raise yaml.YAMLError(f"it has {len(text):,} characters; at most {MOST_YAML_BYTES:,} are read")
+        raise yaml.YAMLError(
+            f"it has {len(text):,} characters; at most {MOST_YAML_BYTES:,} are read"
+        )
     try:
         return yaml.load(text, BoundedLoader)
     except (ValueError, OverflowError) as error:  # a date or number that cannot be

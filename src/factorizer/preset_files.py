@@ -1,4 +1,5 @@
-"""Presets as YAML: reading, changing and writing them, and telling what is wrong with one. Imports no torch.
+"""Presets as YAML: reading, changing and writing them, and telling what is wrong with one. Imports
+no torch.
 
 `load_preset` reads one that ships with the package, by name, or any file, by path.
 """
@@ -24,29 +25,42 @@ PRESET_FOLDER = resources.files("factorizer") / "presets"
 ZOO = "zoo:"  # before the name of a model that ships with the package
 ZOO_FOLDER = resources.files("factorizer") / "zoo"
 
-FREE = ("data.labels", "data.regions", "data.clip", "model.extra")  # sections with names of the user's own
+FREE = (
+    "data.labels",
+    "data.regions",
+    "data.clip",
+    "model.extra",
+)  # sections with names of the user's own
 MOST_PROBLEMS = 20  # of a preset that are listed
 LONGEST = 100  # characters of a value in a message
 
 
 class PresetError(ValueError):
-    """A preset that cannot be used; the message says which field, what was got and what is allowed."""
+    """A preset that cannot be used; the message says which field, what was got and what is
+    allowed."""
 
 
 def preset_names() -> list[str]:
     """The presets that ship with the package."""
-    return sorted(file.name.removesuffix(".yaml") for file in PRESET_FOLDER.iterdir() if file.name.endswith(".yaml"))
+    return sorted(
+        file.name.removesuffix(".yaml")
+        for file in PRESET_FOLDER.iterdir()
+        if file.name.endswith(".yaml")
+    )
 
 
 def zoo_presets() -> list[str]:
     """The models of the zoo, each with the preset it was trained by."""
     if not ZOO_FOLDER.is_dir():
         return []
-    return sorted(folder.name for folder in ZOO_FOLDER.iterdir() if (folder / "config.yaml").is_file())
+    return sorted(
+        folder.name for folder in ZOO_FOLDER.iterdir() if (folder / "config.yaml").is_file()
+    )
 
 
 def load_preset(name_or_path: str | Path) -> Preset:
-    """Read a preset by its name, that of zoo:NAME, or a YAML file by its path (anything with a slash or a suffix)."""
+    """Read a preset by its name, that of zoo:NAME, or a YAML file by its path (anything with a
+    slash or a suffix)."""
     text = str(name_or_path)
     if text.startswith(ZOO):
         name = text.removeprefix(ZOO)
@@ -58,7 +72,8 @@ def load_preset(name_or_path: str | Path) -> Preset:
         return parse_preset(read_preset_file(Path(text)), text)
     if text not in preset_names():
         raise PresetError(
-            f"no preset is named {text!r}{suggestion(text, preset_names())}; choose one of {', '.join(preset_names())}"
+            f"no preset is named {text!r}{suggestion(text, preset_names())}; choose one of "
+            f"{', '.join(preset_names())}"
         )
     return parse_preset((PRESET_FOLDER / f"{text}.yaml").read_text(), text)
 
@@ -66,7 +81,8 @@ def load_preset(name_or_path: str | Path) -> Preset:
 def read_preset_file(path: Path) -> str:
     if not path.exists():
         raise PresetError(
-            f"there is no preset file {path}; give a file, or one of the names {', '.join(preset_names())}"
+            f"there is no preset file {path}; give a file, or one of the names "
+            f"{', '.join(preset_names())}"
         )
     try:
         return read_text(path, most_bytes=MOST_YAML_BYTES)
@@ -102,7 +118,9 @@ def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
     for change in changes:
         path, sign, text = change.partition("=")
         if not sign:
-            raise PresetError(f"--set got {change!r}; give path.to.field=value, such as training.max_steps=100")
+            raise PresetError(
+                f"--set got {change!r}; give path.to.field=value, such as training.max_steps=100"
+            )
         *parents, field = path.split(".")
         section: Any = values
         for parent in parents:
@@ -110,7 +128,9 @@ def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
             if parent not in known:
                 hint = suggestion(parent, known) or suggest_path(values, path, text)
                 listed = ", ".join(known) or "none"
-                raise PresetError(f"--set got {change!r}; there is no section {parent!r}{hint}; here are {listed}")
+                raise PresetError(
+                    f"--set got {change!r}; there is no section {parent!r}{hint}; here are {listed}"
+                )
             section = section[parent]
         hint = suggest_path(values, path, text)
         if field not in section and hint and ".".join(parents) not in FREE:
@@ -129,7 +149,9 @@ def suggest_path(values: Any, path: str, text: str) -> str:
     """Where a field is that was named without its section, or with a wrong one."""
     found = [known for known in field_paths(values) if known.endswith(f".{path}")]
     if not found and "." in path:
-        found = [known for known in field_paths(values) if known.endswith(f".{path.rpartition('.')[2]}")]
+        found = [
+            known for known in field_paths(values) if known.endswith(f".{path.rpartition('.')[2]}")
+        ]
     if not found or path in field_paths(values):
         return ""
     found.sort(key=lambda known: SequenceMatcher(None, known, path).ratio(), reverse=True)
@@ -152,21 +174,28 @@ def field_paths(values: Any, before: str = "") -> list[str]:
 def refuse_bare_list(value: Any, change: str) -> None:
     """A list needs brackets: without them 8,16 is text."""
     parts = value.split(",") if isinstance(value, str) else []
-    if len(parts) > 1 and all(re.fullmatch(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", part) for part in parts):
+    if len(parts) > 1 and all(
+        re.fullmatch(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", part) for part in parts
+    ):
         path = change.partition("=")[0]
         listed = ",".join(part.strip() for part in parts)
         raise PresetError(f"--set got {change!r}; a list stands in brackets: '{path}=[{listed}]'")
 
 
 def refuse_idle_options(preset: Preset, changes: Iterable[str]) -> None:
-    """What is set on purpose must do something: be of the chosen system, or of an augmentation that happens."""
+    """What is set on purpose must do something: be of the chosen system, or of an augmentation that
+    happens."""
     name = preset.model.name
     known = [*(field for field in options_of(name) if field in Model.model_fields), "name", "extra"]
     for change in changes:
         path = change.partition("=")[0].split(".")
         if path[0] == "model" and len(path) > 1 and path[1] not in known:
-            raise PresetError(f"--set got {change!r}; {name} has no such option, only {', '.join(known)}")
-        augments = path[:2] == ["data", "augmentation"] and len(path) == 4 and path[3] != "probability"
+            raise PresetError(
+                f"--set got {change!r}; {name} has no such option, only {', '.join(known)}"
+            )
+        augments = (
+            path[:2] == ["data", "augmentation"] and len(path) == 4 and path[3] != "probability"
+        )
         if augments and not getattr(preset.data.augmentation, path[2]).probability:
             place = ".".join(path[:3])
             raise PresetError(f"--set got {change!r}, but {place}.probability is 0; set that too")
@@ -178,12 +207,19 @@ def describe(problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         *parents, field = problem["loc"]
         known = list(fields_of(parents))
-        return f"{place}: there is no such field{suggestion(str(field), known)}; the fields are {', '.join(known)}"
+        return (
+            f"{place}: there is no such field{suggestion(str(field), known)}; the fields are "
+            f"{', '.join(known)}"
+        )
     if problem["type"] == "missing":
         return f"{place}: this field is missing"
     message = problem["msg"].removeprefix("Value error, ")
-    whole = problem["type"] == "value_error" and isinstance(problem["input"], dict)  # its message says what was got
-    return f"{place}: {message}" if whole else f"{place}: {message} (got {shorten(problem['input'])})"
+    whole = problem["type"] == "value_error" and isinstance(
+        problem["input"], dict
+    )  # its message says what was got
+    return (
+        f"{place}: {message}" if whole else f"{place}: {message} (got {shorten(problem['input'])})"
+    )
 
 
 def shorten(value: Any) -> str:
@@ -215,13 +251,18 @@ def yaml_lines(values: Section, indent: str) -> Iterator[str]:
             yield f"{indent}{name}:  # {field.description}"
             yield from yaml_lines(value, indent + "  ")
         else:
-            yield f"{indent}{name}: {scalar(values.model_dump(mode='json')[name])}  # {field.description}"
+            yield (
+                f"{indent}{name}: {scalar(values.model_dump(mode='json')[name])}  # "
+                f"{field.description}"
+            )
 
 
 def scalar(value: Any) -> str:
     """A value on one line of YAML."""
     style: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "width": 10**6}
     text = yaml.safe_dump(value, **style, allow_unicode=True)
-    if printable(text) != text:  # what would steer a terminal stands as an escape, which YAML reads back
+    if (
+        printable(text) != text
+    ):  # what would steer a terminal stands as an escape, which YAML reads back
         text = yaml.safe_dump(value, **style, allow_unicode=False)
     return text.removesuffix("...\n").strip()

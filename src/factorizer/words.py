@@ -11,10 +11,13 @@ def count(number: int, noun: str, plural: str = "") -> str:
 
 
 def printable(text: str) -> str:
-    """Text without what would steer a terminal: control characters, and marks that turn the direction of writing,
-    stand as escapes; line ends and tabs stay."""
+    """Text without what would steer a terminal: control characters, and marks that turn the
+    direction of writing, stand as escapes; line ends and tabs stay."""
     kept = ("\n", "\t")
     hidden = ("Cc", "Cf", "Cs", "Co", "Zl", "Zp")
     return "".join(
-        c if c in kept or unicodedata.category(c) not in hidden else c.encode("unicode_escape").decode() for c in text
+        c
+        if c in kept or unicodedata.category(c) not in hidden
+        else c.encode("unicode_escape").decode()
+        for c in text
     )

@@ -13,7 +13,15 @@ from writing import write_nifti
 
 from factorizer.cli import app
 from factorizer.commands import console
-from factorizer.commands.console import add_cells, make_table, print_line, print_problem, print_table, print_text, say
+from factorizer.commands.console import (
+    add_cells,
+    make_table,
+    print_line,
+    print_problem,
+    print_table,
+    print_text,
+    say,
+)
 from factorizer.data.cases import Problem
 from factorizer.evaluation.scores import Score
 from factorizer.preset_files import load_preset, parse_preset, to_yaml
@@ -50,11 +58,25 @@ def test_a_bar_shows_the_name_of_a_case_as_it_is(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_region_with_markup_in_its_name_is_evaluated(tmp_path: Path) -> None:
-    text = "title: t\ndata: {channels: [T1], labels: {'[/x]': 1}, regions: {'[/x]': ['[/x]']}, patch_size: [8, 8, 8]}\n"
+    text = (
+        "title: t\ndata: {channels: [T1], labels: {'[/x]': 1}, regions: {'[/x]': ['[/x]']}, "
+        "patch_size: "
+        "[8, "
+        "8, "
+        "8]}\n"
+    )
     (tmp_path / "p.yaml").write_text(text)
     for folder in ("p", "r"):
         write_nifti(tmp_path / folder / "[bold].nii.gz", np.ones((4, 4, 4), np.uint8))
-    command = ["evaluate", "-p", str(tmp_path / "p"), "-r", str(tmp_path / "r"), "--preset", str(tmp_path / "p.yaml")]
+    command = [
+        "evaluate",
+        "-p",
+        str(tmp_path / "p"),
+        "-r",
+        str(tmp_path / "r"),
+        "--preset",
+        str(tmp_path / "p.yaml"),
+    ]
     result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "scores.csv")])
     assert result.exit_code == 0, result.output
     assert "[/x]" in result.stdout
@@ -70,6 +92,10 @@ def test_a_shown_preset_steers_no_terminal_and_reads_back_the_same() -> None:
 
 def test_every_console_of_the_commands_is_the_safe_one() -> None:
     sources = (Path(console.__file__).parent).glob("*.py")
-    plain = [file.name for file in sources if " Console(" in file.read_text().replace("=Console(", " Console(")]
+    plain = [
+        file.name
+        for file in sources
+        if " Console(" in file.read_text().replace("=Console(", " Console(")
+    ]
     assert plain in ([], ["train.py"])  # whose bar shows numbers only
     assert issubclass(console.SafeConsole, Console)

@@ -1,4 +1,5 @@
-"""The seven changes of appendix A and elastic deformation: how often, how much, and what they do."""
+"""The seven changes of appendix A and elastic deformation: how often, how much, and what they
+do."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ import pytest
 import torch
 
 from factorizer.config import MAX_DISPLACEMENT, Affine, Augmentation, Elastic, Flip
-from factorizer.data.augment import Changes, apply_augmentation, displacement_field, draw_augmentation, spline_basis
+from factorizer.data.augment import (
+    Changes,
+    apply_augmentation,
+    displacement_field,
+    draw_augmentation,
+    spline_basis,
+)
 
 DRAWS = 10_000
 
@@ -17,10 +24,15 @@ DRAWS = 10_000
 @pytest.fixture(scope="module")
 def draws() -> list[Changes]:
     generator = np.random.default_rng(0)
-    return [draw_augmentation(Augmentation(), channels=2, dims=3, generator=generator) for _ in range(DRAWS)]
+    return [
+        draw_augmentation(Augmentation(), channels=2, dims=3, generator=generator)
+        for _ in range(DRAWS)
+    ]
 
 
-def assert_uniform(values: list[float], low: float, high: float, share: float, total: int = DRAWS) -> None:
+def assert_uniform(
+    values: list[float], low: float, high: float, share: float, total: int = DRAWS
+) -> None:
     """Drawn with the probability `share`, from the whole range and evenly."""
     spread = (share * (1 - share) / total) ** 0.5
     assert abs(len(values) / total - share) < 4 * spread
@@ -62,7 +74,9 @@ def patch() -> tuple[torch.Tensor, torch.Tensor]:
 
 def test_nothing_drawn_changes_nothing() -> None:
     image, label = patch()
-    x, y = apply_augmentation(image, label, Changes(flips=(False,) * 3, smoothing_sigmas=(None, None)))
+    x, y = apply_augmentation(
+        image, label, Changes(flips=(False,) * 3, smoothing_sigmas=(None, None))
+    )
     assert torch.equal(x, image)
     assert torch.equal(y, label)
 
@@ -82,12 +96,16 @@ def test_labels_move_with_the_image_by_nearest_neighbour() -> None:
 
 def test_scale_enlarges_and_rotation_turns() -> None:
     image, label = patch()
-    _, larger = apply_augmentation(image, label, Changes(rotation_degrees=(0.0, 0.0, 0.0), scale=1.25))
+    _, larger = apply_augmentation(
+        image, label, Changes(rotation_degrees=(0.0, 0.0, 0.0), scale=1.25)
+    )
     growth = (larger > 0).sum() / (label > 0).sum()
     assert 1.25**3 * 0.75 < growth < 1.25**3 * 1.25
     square = torch.zeros(15, 15, 15, dtype=torch.uint8)
     square[2:5, 7, 7] = 1
-    _, turned = apply_augmentation(square[None].float(), square, Changes(rotation_degrees=(0.0, 0.0, 90.0), scale=1.0))
+    _, turned = apply_augmentation(
+        square[None].float(), square, Changes(rotation_degrees=(0.0, 0.0, 90.0), scale=1.0)
+    )
     assert turned.sum() == 3
     assert turned[7, :, 7].sum() == 3  # about the third axis: the first becomes the second
 
@@ -106,7 +124,10 @@ def test_rotation_about_some_axes_leaves_the_other_draws_alone() -> None:
     generators = np.random.default_rng(3), np.random.default_rng(3)
     some, every = (
         draw_augmentation(
-            Augmentation(affine=Affine(probability=1.0, axes=axes)), channels=1, dims=3, generator=generator
+            Augmentation(affine=Affine(probability=1.0, axes=axes)),
+            channels=1,
+            dims=3,
+            generator=generator,
         )
         for axes, generator in zip(((1,), None), generators, strict=True)
     )
@@ -153,18 +174,26 @@ def test_splines_reproduce_constants_and_straight_lines(size: int, distance: flo
     reach = basis.shape[1] // 2
     points = distance * torch.arange(-reach, reach + 1)
     torch.testing.assert_close(basis.sum(1), torch.ones(size))
-    torch.testing.assert_close(basis @ points, torch.arange(size) - (size - 1) / 2, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(
+        basis @ points, torch.arange(size) - (size - 1) / 2, rtol=1e-5, atol=1e-4
+    )
 
 
 def test_displacement_is_within_its_bound_and_favours_no_direction() -> None:
-    bent = [Changes(displacement_voxels=3.0, control_spacing_voxels=2.0, displacement_seed=seed) for seed in range(50)]
-    fields = torch.stack([displacement_field((16, 16, 16), changes, [1.0, 1.0, 1.0]) for changes in bent])
+    bent = [
+        Changes(displacement_voxels=3.0, control_spacing_voxels=2.0, displacement_seed=seed)
+        for seed in range(50)
+    ]
+    fields = torch.stack(
+        [displacement_field((16, 16, 16), changes, [1.0, 1.0, 1.0]) for changes in bent]
+    )
     assert 1.5 < fields.abs().max() <= 3
     assert fields.mean((0, 2, 3, 4)).abs().max() < 0.05
 
 
 def worst_strain(dims: int) -> float:
-    """The largest derivative along itself of a deformation whose control points move by up to their distance."""
+    """The largest derivative along itself of a deformation whose control points move by up to their
+    distance."""
     basis = spline_basis(161, 20.0).double()
     values, slopes = basis[60:101], 10 * (basis[61:102] - basis[59:100])  # in two cells
     total = torch.zeros(1)
@@ -177,9 +206,12 @@ def worst_strain(dims: int) -> float:
 
 
 def test_the_limit_is_where_deformations_can_fold() -> None:
-    """With all control points moved in the directions that are worst for a voxel (Choi and Lee 2000: 1 / 2.479)."""
+    """With all control points moved in the directions that are worst for a voxel (Choi and Lee
+    2000: 1 / 2.479)."""
     assert 0.98 < MAX_DISPLACEMENT * worst_strain(3) < 1
-    with pytest.raises(ValueError, match=r"10 voxels apart may move by 4 .* goes up to 4.5, lower it"):
+    with pytest.raises(
+        ValueError, match=r"10 voxels apart may move by 4 .* goes up to 4.5, lower it"
+    ):
         Elastic(displacement_voxels=(0.0, 4.5))
     Elastic(control_spacing_voxels=0.7, displacement_voxels=(0.0, 0.28))
 
@@ -195,11 +227,14 @@ def test_deformation_moves_image_and_labels_together_and_follows_its_seed() -> N
         assert (y[channel > 0.6] == value).all()
         assert (y[channel < 0.1] != value).all()
     assert torch.equal(x, apply_augmentation(image, label, changes)[0])
-    assert not torch.equal(x, apply_augmentation(image, label, replace(changes, displacement_seed=4))[0])
+    assert not torch.equal(
+        x, apply_augmentation(image, label, replace(changes, displacement_seed=4))[0]
+    )
 
 
 def test_deformation_is_in_space() -> None:
-    """Slices four times as thick are displaced by a quarter of their number, between control points as far apart."""
+    """Slices four times as thick are displaced by a quarter of their number, between control points
+    as far apart."""
     changes = Changes(displacement_voxels=2.0, control_spacing_voxels=8.0)
     fine = displacement_field((32, 32, 4 * 9), changes, [1.0, 1.0, 1.0])
     thick = displacement_field((32, 32, 9), changes, [1.0, 1.0, 4.0])
@@ -221,7 +256,9 @@ def test_noise_has_the_variance_drawn_and_follows_its_seed() -> None:
     x, _ = apply_augmentation(image, label, changes)
     assert abs(x.var() - 0.09) < 0.002
     assert torch.equal(x, apply_augmentation(image, label, changes)[0])
-    assert not torch.equal(x, apply_augmentation(image, label, Changes(noise_variance=0.09, noise_seed=6))[0])
+    assert not torch.equal(
+        x, apply_augmentation(image, label, Changes(noise_variance=0.09, noise_seed=6))[0]
+    )
 
 
 def test_smoothing_is_per_channel() -> None:
@@ -265,7 +302,9 @@ def test_2d() -> None:
 def test_rotation_turns_bodies_in_space() -> None:
     """A ball in slices six times as thick as pixels stays a ball, and stays in the patch."""
     spacing = (0.6, 0.6, 3.6)
-    places = np.stack(np.meshgrid(*(np.arange(n) - (n - 1) / 2 for n in (90, 90, 16)), indexing="ij"), -1)
+    places = np.stack(
+        np.meshgrid(*(np.arange(n) - (n - 1) / 2 for n in (90, 90, 16)), indexing="ij"), -1
+    )
     ball = torch.from_numpy((np.linalg.norm(places * spacing, axis=-1) < 20).astype(np.uint8))
     changes = Changes(rotation_degrees=(30.0, 0.0, 0.0), scale=1.0)
     _, turned = apply_augmentation(ball[None].float(), ball, changes, spacing)

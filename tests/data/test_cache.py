@@ -59,7 +59,9 @@ def test_a_changed_file_or_setting_makes_another_entry(folder: Path, monkeypatch
     write_nifti(folder / "set" / "imagesTr" / "case_000.nii.gz", random_image(77))
     changed = np.array(make_store(folder).open("case_000")[0])
     assert not np.array_equal(before, changed)
-    plain = make_store(folder, replace(SETTINGS, preprocessing=Preprocessing(normalization="none"))).open("case_000")[0]
+    plain = make_store(
+        folder, replace(SETTINGS, preprocessing=Preprocessing(normalization="none"))
+    ).open("case_000")[0]
     np.testing.assert_array_equal(plain[0], random_image(77))
     assert len(prepared) == 3
 
@@ -124,7 +126,9 @@ def test_an_entry_can_be_read_by_others(folder: Path) -> None:
 
 def prepare_all(folder: Path) -> int:
     store = make_store(folder)
-    return len(store.prepare(["case_000", "case_001"])) + sum(not store.open(name)[0].any() for name in store.cases)
+    return len(store.prepare(["case_000", "case_001"])) + sum(
+        not store.open(name)[0].any() for name in store.cases
+    )
 
 
 def test_two_processes_may_prepare_the_same_cases(folder: Path) -> None:

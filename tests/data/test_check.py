@@ -51,7 +51,9 @@ def test_numbers_are_right(tmp_path: Path) -> None:
 
 
 def test_each_defect_is_named_on_one_line_and_the_exit_code_says_so(tmp_path: Path) -> None:
-    folder = write_msd(tmp_path / ("a-very-long-folder-name-" * 5) / "set", cases=4, channels=["T1"])
+    folder = write_msd(
+        tmp_path / ("a-very-long-folder-name-" * 5) / "set", cases=4, channels=["T1"]
+    )
     (folder / "imagesTr" / "case_000.nii.gz").write_bytes(b"x")
     write_nifti(folder / "labelsTr" / "case_001.nii.gz", random_label(0, (0, 9)))
     write_nifti(folder / "imagesTr" / "case_002.nii.gz", np.full((12, 10, 8), 7.0))
@@ -80,7 +82,10 @@ def test_a_preset_that_does_not_fit_is_named(tmp_path: Path) -> None:
     folder = write_isles(tmp_path)
     result = runner.invoke(app, ["data", "check", str(folder), "--preset", "brats"])
     assert result.exit_code == 1
-    assert "the preset wants the channels FLAIR, T1, T1Gd, T2, the data set has DWI, ADC" in result.stderr
+    assert (
+        "the preset wants the channels FLAIR, T1, T1Gd, T2, the data set has DWI, ADC"
+        in result.stderr
+    )
 
 
 def test_a_picture_of_the_cases(tmp_path: Path) -> None:
@@ -111,7 +116,12 @@ def test_a_plan_can_be_used_and_is_not_overwritten(tmp_path: Path) -> None:
     again = runner.invoke(app, ["data", "plan", str(folder), "-o", str(file)])
     assert again.exit_code == 2
     assert "is there already" in again.stderr
-    assert runner.invoke(app, ["profile", "--preset", str(file), "--model", "swin-factorizer"]).exit_code == 0
+    assert (
+        runner.invoke(
+            app, ["profile", "--preset", str(file), "--model", "swin-factorizer"]
+        ).exit_code
+        == 0
+    )
 
 
 def test_a_plan_for_pictures_is_2d(tmp_path: Path) -> None:
@@ -124,12 +134,24 @@ def test_a_plan_for_pictures_is_2d(tmp_path: Path) -> None:
 
 def test_thick_slices_get_strides_of_their_own(tmp_path: Path) -> None:
     write_msd(tmp_path / "set", cases=1, channels=["T1"])
-    for kind, array in (("images", random_image(0, (64, 64, 12))), ("labels", random_label(0, shape=(64, 64, 12)))):
-        write_nifti(tmp_path / "set" / f"{kind}Tr" / "case_000.nii.gz", array, np.diag((1.0, 1, 5, 1)))
+    for kind, array in (
+        ("images", random_image(0, (64, 64, 12))),
+        ("labels", random_label(0, shape=(64, 64, 12))),
+    ):
+        write_nifti(
+            tmp_path / "set" / f"{kind}Tr" / "case_000.nii.gz", array, np.diag((1.0, 1, 5, 1))
+        )
     file = tmp_path / "plan.yaml"
-    assert runner.invoke(app, ["data", "plan", str(tmp_path / "set"), "-o", str(file)]).exit_code == 0
+    assert (
+        runner.invoke(app, ["data", "plan", str(tmp_path / "set"), "-o", str(file)]).exit_code == 0
+    )
     assert load_preset(file).model.strides != 2
-    assert runner.invoke(app, ["profile", "--preset", str(file), "--model", "swin-factorizer"]).exit_code == 0
+    assert (
+        runner.invoke(
+            app, ["profile", "--preset", str(file), "--model", "swin-factorizer"]
+        ).exit_code
+        == 0
+    )
 
 
 def test_a_report_without_usable_cases_is_still_printed(tmp_path: Path) -> None:
@@ -151,8 +173,12 @@ def test_folds_are_written(tmp_path: Path) -> None:
     assert [len(names) for names in content["folds"].values()] == [2, 2, 2]
     assert "is there already" in runner.invoke(app, command).stderr
     split = tmp_path / "split.csv"
-    split.write_text("case,fold\n" + "".join(f"sub-strokecase000{i},{i % 2 + 3}\n" for i in range(6)))
-    taken = runner.invoke(app, ["data", "folds", str(folder), "-o", str(tmp_path / "b.json"), "--split", str(split)])
+    split.write_text(
+        "case,fold\n" + "".join(f"sub-strokecase000{i},{i % 2 + 3}\n" for i in range(6))
+    )
+    taken = runner.invoke(
+        app, ["data", "folds", str(folder), "-o", str(tmp_path / "b.json"), "--split", str(split)]
+    )
     assert taken.stdout.splitlines() == ["fold 3: 3 cases", "fold 4: 3 cases"]
 
 
@@ -166,13 +192,19 @@ def test_patches_fit_and_divide() -> None:
     assert 0.9 * 64**3 < np.prod(flat) <= 64**3
     assert plan_strides([35, 50, 36], [1, 1, 1]) == [(2, 2, 2)] * 3
     assert plan_strides([64, 64, 64], [2, 2, 2]) == [(2, 2, 2)] * 4
-    assert plan_strides([160, 160, 12], [1, 1, 6]) == [(2, 2, 1), (2, 2, 1), (2, 2, 2), (2, 2, 1)]  # thick slices last
+    assert plan_strides([160, 160, 12], [1, 1, 6]) == [
+        (2, 2, 1),
+        (2, 2, 1),
+        (2, 2, 2),
+        (2, 2, 1),
+    ]  # thick slices last
     assert plan_strides([6, 6, 6], [1, 1, 1]) == [(2, 2, 2)]
     assert plan_strides([500, 500], [1, 1]) == [(2, 2)] * 4
 
 
 def test_zero_is_a_tissue_in_ct(tmp_path: Path) -> None:
-    """Air at -1000 and 0 HU in the organ: the plan clips to the labelled voxels and normalizes all of them alike."""
+    """Air at -1000 and 0 HU in the organ: the plan clips to the labelled voxels and normalizes all
+    of them alike."""
     generator = np.random.default_rng(0)
     for index in range(2):
         label = np.zeros((16, 16, 16), np.uint8)
@@ -181,9 +213,15 @@ def test_zero_is_a_tissue_in_ct(tmp_path: Path) -> None:
         image[0, 0, 0] = 2000
         write_nifti(tmp_path / "ct" / "imagesTr" / f"pat_{index}_0000.nii.gz", image)
         write_nifti(tmp_path / "ct" / "labelsTr" / f"pat_{index}.nii.gz", label)
-    about = {"channel_names": {"0": "CT"}, "labels": {"background": 0, "liver": 1}, "file_ending": ".nii.gz"}
+    about = {
+        "channel_names": {"0": "CT"},
+        "labels": {"background": 0, "liver": 1},
+        "file_ending": ".nii.gz",
+    }
     (tmp_path / "ct" / "dataset.json").write_text(json.dumps(about))
-    result = runner.invoke(app, ["data", "plan", str(tmp_path / "ct"), "-o", str(tmp_path / "ct.yaml")])
+    result = runner.invoke(
+        app, ["data", "plan", str(tmp_path / "ct"), "-o", str(tmp_path / "ct.yaml")]
+    )
     assert result.exit_code == 0, result.output
     data = load_preset(tmp_path / "ct.yaml").data
     low, high = data.clip["CT"]
@@ -203,7 +241,9 @@ def test_folds_are_of_the_labelled_and_in_json(tmp_path: Path) -> None:
     next((folder / "derivatives").rglob("*0003_ses-0001_msk.nii.gz")).write_bytes(b"broken")
     for options in ((), ("--stratify",)):
         file = tmp_path / f"folds{len(options)}.json"
-        result = runner.invoke(app, ["data", "folds", str(folder), "-o", str(file), "--folds", "2", *options])
+        result = runner.invoke(
+            app, ["data", "folds", str(folder), "-o", str(file), "--folds", "2", *options]
+        )
         assert result.exit_code == 0, result.output
         dealt = [name for names in json.loads(file.read_text())["folds"].values() for name in names]
         assert sorted(dealt) == [f"sub-strokecase000{i}" for i in (0, 1, 3)]

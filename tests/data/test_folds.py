@@ -21,7 +21,9 @@ def test_folds_are_even_and_follow_the_seed() -> None:
     cases = make_cases(23)
     folds = draw_folds(cases, num_folds=5, seed=0)
     assert sorted(len(names) for names in folds.values()) == [4, 4, 5, 5, 5]
-    assert sorted(name for names in folds.values() for name in names) == [case.name for case in cases]
+    assert sorted(name for names in folds.values() for name in names) == [
+        case.name for case in cases
+    ]
     assert folds == draw_folds(list(reversed(cases)), num_folds=5, seed=0)
     assert folds != draw_folds(cases, num_folds=5, seed=1)
 
@@ -35,13 +37,20 @@ def test_a_patient_stays_in_one_fold() -> None:
 
 def test_stratified_folds_have_alike_volumes() -> None:
     cases = make_cases(100)
-    volumes = {case.name: float(10 ** np.random.default_rng(i).uniform(-1, 3)) for i, case in enumerate(cases)}
+    volumes = {
+        case.name: float(10 ** np.random.default_rng(i).uniform(-1, 3))
+        for i, case in enumerate(cases)
+    }
 
     def spread(folds: dict) -> float:
-        return float(np.std([np.mean(np.log([volumes[name] for name in names])) for names in folds.values()]))
+        return float(
+            np.std([np.mean(np.log([volumes[name] for name in names])) for names in folds.values()])
+        )
 
     drawn = [spread(draw_folds(cases, num_folds=5, seed=s)) for s in range(10)]
-    stratified = [spread(draw_folds(cases, num_folds=5, seed=s, volumes=volumes)) for s in range(10)]
+    stratified = [
+        spread(draw_folds(cases, num_folds=5, seed=s, volumes=volumes)) for s in range(10)
+    ]
     assert max(stratified) < 0.3 * np.mean(drawn)
     assert draw_folds(cases, num_folds=5, seed=0, volumes=volumes) != draw_folds(
         cases, num_folds=5, seed=1, volumes=volumes
@@ -101,12 +110,20 @@ def test_a_table_with_semicolons_and_capitals(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("folds.csv", f"case,fold\ncase000,{'9' * 5000}\n", "line 2: case case000 has the fold '999"),
+        (
+            "folds.csv",
+            f"case,fold\ncase000,{'9' * 5000}\n",
+            "line 2: case case000 has the fold '999",
+        ),
         ("folds.csv", "case,fold\ncase000,\u00b2\n", "has the fold '\u00b2'; give whole numbers"),
         ("folds.csv", f"case,fold\n{'x' * 140_000},0\n", "it is not a table"),
         ("folds.csv", "case,fold\n,0\n", "line 2 has no case"),
         ("folds.json", "[" * 200_000, "nested too deep; give a CSV"),
-        ("folds.json", '{"folds": {"0": "case000"}}', "it holds no folds .folds has no list of names '0'"),
+        (
+            "folds.json",
+            '{"folds": {"0": "case000"}}',
+            "it holds no folds .folds has no list of names '0'",
+        ),
         ("folds.json", '{"folds": {"0": [["case000"]]}}', "it holds no folds"),
         ("folds.json", '{"folds": {"-1": ["case000"]}}', "has the fold '-1'"),
         ("folds.json", '{"folds": [1]}', "it holds no folds"),
@@ -114,7 +131,9 @@ def test_a_table_with_semicolons_and_capitals(tmp_path: Path) -> None:
         ("folds.json", "5", "it holds no folds"),
     ],
 )
-def test_hostile_splits_are_one_error(tmp_path: Path, name: str, content: str, message: str) -> None:
+def test_hostile_splits_are_one_error(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
     file = tmp_path / name
     file.write_text(content)
     with pytest.raises(DataError, match=message):
@@ -134,14 +153,19 @@ def test_a_run_keeps_its_folds_whatever_is_right_today(tmp_path: Path) -> None:
     write_folds(file, {0: ["case000", "gone"], 1: ["case001"]}, origin="before")
     cases = make_cases(3, per_patient=2)
     assert read_own_folds(file, cases) == {0: ["case000"], 1: ["case001"]}
-    with pytest.raises(DataError, match=r"none of the 1 case is in it \(case000, gone, case001, ...\)"):
+    with pytest.raises(
+        DataError, match=r"none of the 1 case is in it \(case000, gone, case001, ...\)"
+    ):
         read_own_folds(file, [Case("other", {})])
     with pytest.raises(DataError, match="no fold for 1 case"):
         read_folds(file, cases)
     with pytest.raises(DataError, match="patient patient0 is in the folds 0 and 1"):
         read_folds(file, cases[:2])
     guessed = [replace(case, patient_is_sure=False) for case in cases[:2]]
-    assert read_folds(file, guessed) == {0: ["case000"], 1: ["case001"]}  # whoever gives a split may know better
+    assert read_folds(file, guessed) == {
+        0: ["case000"],
+        1: ["case001"],
+    }  # whoever gives a split may know better
 
 
 def test_too_few_patients_are_named() -> None:

@@ -16,8 +16,12 @@ from factorizer.data.headers import count_channels, name_channels
 
 @pytest.mark.parametrize("kind", [nibabel.Nifti1Image, nibabel.Nifti2Image])
 @pytest.mark.parametrize("order", ["<", ">"])
-@pytest.mark.parametrize(("shape", "count"), [((4, 5, 6), 1), ((4, 5, 6, 3), 3), ((4, 5, 6, 1), 1), ((2, 2, 2, 99), 1)])
-def test_channels_of_volumes(tmp_path: Path, kind: type, order: str, shape: tuple[int, ...], count: int) -> None:
+@pytest.mark.parametrize(
+    ("shape", "count"), [((4, 5, 6), 1), ((4, 5, 6, 3), 3), ((4, 5, 6, 1), 1), ((2, 2, 2, 99), 1)]
+)
+def test_channels_of_volumes(
+    tmp_path: Path, kind: type, order: str, shape: tuple[int, ...], count: int
+) -> None:
     header = kind.header_class(endianness=order)
     image = kind(np.zeros(shape, np.float32), np.eye(4), header)
     for name in ("a.nii", "a.nii.gz"):
@@ -43,8 +47,12 @@ def test_what_is_no_image_has_one_channel(tmp_path: Path) -> None:
 
 
 def test_a_script_named_as_a_picture_is_not_opened(tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "a.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n")
+    (tmp_path / "a.png").write_text(
+        "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n"
+    )
     assert name_channels(tmp_path / "a.png") == ("red", "green", "blue")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5)  # a picture larger than PIL allows is refused when it is read
+    monkeypatch.setattr(
+        Image, "MAX_IMAGE_PIXELS", 5
+    )  # a picture larger than PIL allows is refused when it is read
     Image.fromarray(np.zeros((4, 5), np.uint8)).save(tmp_path / "b.png")
     assert name_channels(tmp_path / "b.png") == ("red", "green", "blue")

@@ -14,7 +14,13 @@ from nibabel.orientations import ornt_transform
 from writing import SHAPE, random_image, random_label, write_isles, write_msd, write_nifti
 
 from factorizer.data.cases import Case, Cohort, DataError, Source
-from factorizer.data.images import VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
+from factorizer.data.images import (
+    VoxelGrid,
+    canonical_grid,
+    read_image,
+    read_label,
+    restore_orientation,
+)
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import Preprocessing, prepare_case, restore
 
@@ -35,21 +41,29 @@ def image_file(case: Case) -> Path:
 
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_all_48_orientations_have_the_same_content_and_a_way_back(tmp_path: Path, orientation) -> None:
+def test_all_48_orientations_have_the_same_content_and_a_way_back(
+    tmp_path: Path, orientation
+) -> None:
     affine = np.diag((1.0, 1.5, 2.0, 1.0))
     affine[:3, 3] = (-5, 7, 11)
     reference = nibabel.Nifti1Image(random_image(0), affine)
-    turned = reference.as_reoriented(ornt_transform(np.array([[0, 1], [1, 1], [2, 1]]), orientation))
+    turned = reference.as_reoriented(
+        ornt_transform(np.array([[0, 1], [1, 1], [2, 1]]), orientation)
+    )
     file = tmp_path / "image.nii.gz"
     nibabel.save(turned, file)
-    label = write_nifti(tmp_path / "label.nii.gz", (turned.get_fdata() > 50).astype(np.uint8), turned.affine)
+    label = write_nifti(
+        tmp_path / "label.nii.gz", (turned.get_fdata() > 50).astype(np.uint8), turned.affine
+    )
     case = Case("case", {"T1": Source(file)}, label)
     volume = read_image(case)
     np.testing.assert_array_equal(volume.array[0], reference.get_fdata(dtype=np.float32))
     np.testing.assert_allclose(volume.spacing_mm, (1.0, 1.5, 2.0))
     np.testing.assert_allclose(canonical_grid(volume.grid).affine, affine, atol=1e-9)
     np.testing.assert_array_equal(read_label(case, {0: 0, 1: 1}, volume.grid), volume.array[0] > 50)
-    np.testing.assert_array_equal(restore_orientation(volume.array, volume.grid)[0], turned.get_fdata(dtype=np.float32))
+    np.testing.assert_array_equal(
+        restore_orientation(volume.array, volume.grid)[0], turned.get_fdata(dtype=np.float32)
+    )
     whole = Preprocessing(spacing_mm=(0.5, 0.75, 1.0))
     prepared = prepare_case(case, whole, channels=("T1",), label_values={0: 0, 1: 1})
     assert prepared.label is not None
@@ -101,7 +115,11 @@ def nan_image() -> np.ndarray:
         (random_image(0), np.diag((0.0, 1, 1, 1)), "its affine is singular"),
         (random_image(0, (12, 10)), None, "it is 2D"),
         (random_image(0, (12, 10, 1)), None, "it is 2D"),
-        (random_image(0, (*SHAPE, 2)), None, r"it holds 2 channels \(shape .*\), but should hold 1"),
+        (
+            random_image(0, (*SHAPE, 2)),
+            None,
+            r"it holds 2 channels \(shape .*\), but should hold 1",
+        ),
         (random_image(0, (*SHAPE, 1, 2)), None, r"it has the shape \(12, 10, 8, 1, 2\)"),
         (random_image(0).astype(np.complex64), None, "its voxels are of the type complex64"),
         (
@@ -135,7 +153,10 @@ def test_grids_far_apart_are_compared() -> None:
 
 
 def test_values_that_float32_does_not_hold_are_named(tmp_path: Path) -> None:
-    for scale, message in ((1e40, "1 voxels of channel T1 are NaN or infinite"), (1e-60, "as far as float32 can tell")):
+    for scale, message in (
+        (1e40, "1 voxels of channel T1 are NaN or infinite"),
+        (1e-60, "as far as float32 can tell"),
+    ):
         image = np.zeros(SHAPE)
         image[1, 2, 3] = scale
         file = write_nifti(tmp_path / "image.nii.gz", image)
@@ -210,7 +231,11 @@ def test_any_damage_to_a_header_is_one_error_or_none(tmp_path: Path, seed: int) 
             None,
             r"not on the image's grid: its shape is \(12, 10, 9\), not \(12, 10, 8\)",
         ),
-        (random_label(0), np.diag((1.0, 1.5, 2.3, 1.0)), "not on the image's grid: its corners are up to 2.10 mm away"),
+        (
+            random_label(0),
+            np.diag((1.0, 1.5, 2.3, 1.0)),
+            "not on the image's grid: its corners are up to 2.10 mm away",
+        ),
         (random_label(0, (0, 1, 9)), None, "values that are not declared: 9"),
         (np.full(SHAPE, 0.5, np.float32), None, "values that are not declared: 0.5"),
         (random_image(0), None, "and 955 more; correct the label"),
@@ -231,7 +256,9 @@ def test_a_label_stored_as_float_and_a_hair_off_is_fine(cohort: Cohort) -> None:
     affine = np.diag((1.0, 1.5, 2.0, 1.0))
     affine[0, 3] = 1e-4
     write_nifti(case.label, random_label(0).astype(np.float32), affine)
-    np.testing.assert_array_equal(read_label(case, cohort.label_values, read_image(case).grid), random_label(0))
+    np.testing.assert_array_equal(
+        read_label(case, cohort.label_values, read_image(case).grid), random_label(0)
+    )
 
 
 def test_a_flipped_bit_in_a_compressed_file_is_noticed(tmp_path: Path) -> None:

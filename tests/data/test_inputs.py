@@ -20,7 +20,9 @@ CHANNELS = ("DWI", "ADC")
 
 
 def write_channels(folder: Path, *names: str) -> list[Path]:
-    return [write_nifti(folder / f"{name}.nii.gz", np.ones((4, 4, 4), np.float32)) for name in names]
+    return [
+        write_nifti(folder / f"{name}.nii.gz", np.ones((4, 4, 4), np.float32)) for name in names
+    ]
 
 
 def test_inputs(tmp_path: Path) -> None:
@@ -32,9 +34,15 @@ def test_inputs(tmp_path: Path) -> None:
     (case,), _ = read_inputs(files[:2], CHANNELS)
     assert (case.name, case.channels["ADC"].file) == ("a", files[1])
     (whole,), _ = read_inputs(files[:1], CHANNELS)
-    assert (whole.name, whole.channels["ADC"].index, whole.channels["ADC"].count) == ("a_0000", 1, 2)
+    assert (whole.name, whole.channels["ADC"].index, whole.channels["ADC"].count) == (
+        "a_0000",
+        1,
+        2,
+    )
     table = tmp_path / "list.csv"
-    table.write_text("case,DWI,ADC\nx,flat/a_0000.nii.gz,flat/a_0001.nii.gz\ny,flat/b_0000.nii.gz,\n")
+    table.write_text(
+        "case,DWI,ADC\nx,flat/a_0000.nii.gz,flat/a_0001.nii.gz\ny,flat/b_0000.nii.gz,\n"
+    )
     (x,), (problem,) = read_inputs([table], CHANNELS)
     assert x.channels["ADC"].file == tmp_path / "flat" / "a_0001.nii.gz"
     assert "y has no ADC" in str(problem)
@@ -61,17 +69,26 @@ def test_inputs_that_mislead(tmp_path: Path) -> None:
     assert [case.name for case in cases] == ["b"]
     assert "the name stands for 2 cases" in str(problem)
     numbered = tmp_path / "numbered"
-    write_channels(numbered, "case_0011", "case_0012")  # files with all channels, whose names end in numbers
-    assert [case.name for case in read_inputs([numbered], CHANNELS)[0]] == ["case_0011", "case_0012"]
+    write_channels(
+        numbered, "case_0011", "case_0012"
+    )  # files with all channels, whose names end in numbers
+    assert [case.name for case in read_inputs([numbered], CHANNELS)[0]] == [
+        "case_0011",
+        "case_0012",
+    ]
     files = write_channels(tmp_path / "swapped", "sub-1_dwi", "sub-1_adc")
     (case,), _ = read_inputs(files, CHANNELS)
     assert case.name == "sub-1"
     with pytest.raises(DataError, match="it is named as ADC, but stands where DWI belongs"):
         read_inputs(files[::-1], CHANNELS)
-    (tmp_path / "list.csv").write_text("case,DWI,ADC\nx,swapped/sub-1_adc.nii.gz,swapped/sub-1_dwi.nii.gz\n")
+    (tmp_path / "list.csv").write_text(
+        "case,DWI,ADC\nx,swapped/sub-1_adc.nii.gz,swapped/sub-1_dwi.nii.gz\n"
+    )
     assert "it is named as ADC" in str(read_inputs([tmp_path / "list.csv"], CHANNELS)[1][0])
     pair = write_channels(tmp_path / "pair", "p_0000", "p_0001")
-    with pytest.raises(DataError, match="it has the number 0001, but stands where DWI, 0000, belongs"):
+    with pytest.raises(
+        DataError, match="it has the number 0001, but stands where DWI, 0000, belongs"
+    ):
         read_inputs(pair[::-1], CHANNELS)
     with pytest.raises(DataError, match="it stands for 2 channels"):
         read_inputs([pair[0], pair[0]], CHANNELS)
@@ -96,21 +113,27 @@ def test_another_kind_of_scan_is_refused(tmp_path: Path) -> None:
         if accepted:
             assert len(read_inputs([tmp_path / channel], ("MRI",))[0]) == 3
         else:
-            with pytest.raises(DataError, match=f"wants the channels MRI, the data set has {channel}; choose another"):
+            with pytest.raises(
+                DataError,
+                match=f"wants the channels MRI, the data set has {channel}; choose another",
+            ):
                 read_inputs([tmp_path / channel], ("MRI",))
 
 
 def test_a_folder_of_nothing_known_is_told_what_is_taken(tmp_path: Path) -> None:
     (tmp_path / "slice.dcm").write_bytes(b"0")
     with pytest.raises(
-        DataError, match=r"DICOM must be converted first.*columns case, DWI, ADC, or a data set: nnU-Net"
+        DataError,
+        match=r"DICOM must be converted first.*columns case, DWI, ADC, or a data set: nnU-Net",
     ):
         read_inputs([tmp_path], CHANNELS)
 
 
 def test_a_missing_modality_is_named(tmp_path: Path) -> None:
     for name in ("flair", "t1", "t1ce"):
-        write_nifti(tmp_path / "brats" / "case1" / f"case1_{name}.nii.gz", np.ones((4, 4, 4), np.float32))
+        write_nifti(
+            tmp_path / "brats" / "case1" / f"case1_{name}.nii.gz", np.ones((4, 4, 4), np.float32)
+        )
     for place in (tmp_path / "brats", tmp_path / "brats" / "case1"):
         cases, problems = read_inputs([place], ("FLAIR", "T1", "T1Gd", "T2"))
         assert cases == []
@@ -119,11 +142,15 @@ def test_a_missing_modality_is_named(tmp_path: Path) -> None:
 
 def test_one_case_of_a_data_set(tmp_path: Path) -> None:
     write_synthetic("isles22", tmp_path / "strokes", cases=2, size=24, seed=0)
-    (case,), problems = read_inputs([tmp_path / "strokes" / "rawdata" / "sub-strokecase0002"], CHANNELS)
+    (case,), problems = read_inputs(
+        [tmp_path / "strokes" / "rawdata" / "sub-strokecase0002"], CHANNELS
+    )
     assert case.name == "sub-strokecase0002"
     assert problems == []
     shutil.rmtree(tmp_path / "strokes" / "derivatives")
-    cases, problems = read_inputs([tmp_path / "strokes"], CHANNELS)  # to predict, labels are not needed
+    cases, problems = read_inputs(
+        [tmp_path / "strokes"], CHANNELS
+    )  # to predict, labels are not needed
     assert len(cases) == 2
     assert problems == []
 
@@ -150,7 +177,9 @@ def test_an_incomplete_case_of_a_folder_names_the_missing_channel(tmp_path: Path
     write_nifti(tmp_path / "p3_DWI.nii", np.ones((4, 4, 4), np.float32))
     (case,), (second, third) = read_inputs([tmp_path], CHANNELS)
     assert case.name == "p1"
-    assert "p2 has no file for channel ADC (there is p2_dwi.nii.gz); add p2_adc.nii.gz" in str(second)
+    assert "p2 has no file for channel ADC (there is p2_dwi.nii.gz); add p2_adc.nii.gz" in str(
+        second
+    )
     assert "p3_DWI.nii and p3_dwi.nii.gz are both named as channel DWI" in str(third)
 
 
@@ -168,9 +197,14 @@ def test_other_contrasts_and_masks_of_a_case_are_left_out_with_a_word(tmp_path: 
     assert warning.severity == "warning"
     assert "left out: p1_flair.nii.gz, p1_msk.nii.gz; the model takes DWI, ADC" in str(warning)
     cases, (warning,) = read_inputs([tmp_path], ("ADC",))
-    assert [case.name for case in cases] == ["other", "p1_adc"]  # a channel is a case, under its whole name
+    assert [case.name for case in cases] == [
+        "other",
+        "p1_adc",
+    ]  # a channel is a case, under its whole name
     assert "left out: p1_dwi.nii.gz, p1_flair.nii.gz, p1_msk.nii.gz" in str(warning)
-    cases, problems = read_inputs([tmp_path], ("MRI",))  # no file is named so, and each may be meant
+    cases, problems = read_inputs(
+        [tmp_path], ("MRI",)
+    )  # no file is named so, and each may be meant
     assert len(cases) == 5
     assert problems == []
 
@@ -186,11 +220,15 @@ def test_pipes_are_refused_or_passed_over(tmp_path: Path) -> None:
 
 def test_a_list_with_semicolons_and_capitals(tmp_path: Path) -> None:
     write_channels(tmp_path, "x", "y")
-    (tmp_path / "LIST.CSV").write_text("CASE;adc;Dwi\r\n1;x.nii.gz;y.nii.gz\r\n", encoding="utf-8-sig")
+    (tmp_path / "LIST.CSV").write_text(
+        "CASE;adc;Dwi\r\n1;x.nii.gz;y.nii.gz\r\n", encoding="utf-8-sig"
+    )
     (case,), problems = read_inputs([tmp_path / "LIST.CSV"], CHANNELS)
     assert problems == []
     assert case.channels["ADC"].file.name == "x.nii.gz"
-    (tmp_path / "list.json").write_text(json.dumps([{"Case": 7, "IMAGE": "x.nii.gz"}]), encoding="utf-8-sig")
+    (tmp_path / "list.json").write_text(
+        json.dumps([{"Case": 7, "IMAGE": "x.nii.gz"}]), encoding="utf-8-sig"
+    )
     (case,), _ = read_inputs([tmp_path / "list.json"], CHANNELS)
     assert case.name == "7"
 
@@ -199,7 +237,9 @@ def test_a_folder_beside_cases_of_another_data_set_is_read_by_itself(tmp_path: P
     for name in ("flair", "t1", "t1ce", "t2"):
         write_nifti(tmp_path / "case1" / f"case1_{name}.nii.gz", np.ones((4, 4, 4), np.float32))
         for patient in ("p1", "p2"):
-            write_nifti(tmp_path / "many" / f"{patient}_{name}.nii.gz", np.ones((4, 4, 4), np.float32))
+            write_nifti(
+                tmp_path / "many" / f"{patient}_{name}.nii.gz", np.ones((4, 4, 4), np.float32)
+            )
     write_channels(tmp_path / "scans", "a_dwi", "a_adc")
     for folder, channels, names in (
         ("scans", CHANNELS, ["a"]),

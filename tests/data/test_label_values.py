@@ -31,7 +31,9 @@ def write_labels(folder: Path, *labels: object) -> Cohort:
         ((0, 1, 2, 4), {"label1": 1, "label2": 2, "label4": 4}),
     ],
 )
-def test_names_follow_from_values(tmp_path: Path, values: tuple[int, ...], labels: dict[str, int]) -> None:
+def test_names_follow_from_values(
+    tmp_path: Path, values: tuple[int, ...], labels: dict[str, int]
+) -> None:
     cohort = name_labels(write_labels(tmp_path, random_label(0, values)))
     assert cohort.labels == labels
     named = {value: cohort.label_values[value] for value in values}
@@ -43,7 +45,9 @@ def test_all_files_are_looked_at_and_unusable_ones_are_not(tmp_path: Path) -> No
     noise = random_label(0, (0, 4)).astype(np.float32) + 1e-5
     labels = [random_label(0, v) for v in ((0, 1), (0, 3), (0, 300), tuple(range(150)))]
     labels[2] = labels[2].astype(np.int16) * 30
-    cohort = write_labels(tmp_path, *labels, halves, noise, random_label(0, (0, 1)).astype(np.int16) * -1)
+    cohort = write_labels(
+        tmp_path, *labels, halves, noise, random_label(0, (0, 1)).astype(np.int16) * -1
+    )
     (tmp_path / "labels" / "1.nii.gz").write_bytes(b"damaged")
     assert name_labels(cohort).labels == {"label1": 1, "label4": 4}
 

@@ -20,7 +20,12 @@ from writing import (
 )
 
 from factorizer.data import layouts
-from factorizer.data.cases import DataError, note_renamed_labels, select_channels, select_label_values
+from factorizer.data.cases import (
+    DataError,
+    note_renamed_labels,
+    select_channels,
+    select_label_values,
+)
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
@@ -73,9 +78,13 @@ def test_nnunet_reports_a_channel_too_many_and_reads_ignore_as_background(tmp_pa
 
 
 def test_labels_go_by_name_where_the_names_are_the_same(tmp_path: Path) -> None:
-    folder = write_nnunet(tmp_path, labels={"background": 0, "necrosis": 1, "edema": 2, "enhancing": 3})
+    folder = write_nnunet(
+        tmp_path, labels={"background": 0, "necrosis": 1, "edema": 2, "enhancing": 3}
+    )
     assert select_label_values(read_cohort(folder), BRATS.labels) == {0: 0, 1: 2, 2: 1, 3: 3}
-    other = write_nnunet(tmp_path / "b", labels={"background": 0, "necrosis": 1, "edema": 2, "other": 3})
+    other = write_nnunet(
+        tmp_path / "b", labels={"background": 0, "necrosis": 1, "edema": 2, "other": 3}
+    )
     with pytest.raises(DataError, match="are not the preset's"):
         select_label_values(read_cohort(other), BRATS.labels)
 
@@ -113,12 +122,16 @@ def test_isles(tmp_path: Path, rawdata: bool) -> None:
 def test_flair_on_another_grid_is_refused(tmp_path: Path) -> None:
     cohort = read_cohort(write_isles(tmp_path, flair=True))
     write_nifti(cohort.cases[0].channels["FLAIR"].file, np.ones((5, 5, 5), np.float32))
-    with pytest.raises(DataError, match=r"channel FLAIR is not on the grid of DWI: its shape is \(5, 5, 5\)"):
+    with pytest.raises(
+        DataError, match=r"channel FLAIR is not on the grid of DWI: its shape is \(5, 5, 5\)"
+    ):
         read_image(cohort.cases[0], ("DWI", "ADC", "FLAIR"))
     assert read_image(cohort.cases[0], ("DWI", "ADC")).array.shape[0] == 2
 
 
-@pytest.mark.parametrize(("style", "name"), [("_", "BraTS2021_00001"), ("-", "BraTS-GLI-00001-000")])
+@pytest.mark.parametrize(
+    ("style", "name"), [("_", "BraTS2021_00001"), ("-", "BraTS-GLI-00001-000")]
+)
 def test_brats(tmp_path: Path, style: str, name: str) -> None:
     cohort = read_cohort(write_brats(tmp_path, [name], style=style))
     assert cohort.layout == "brats"
@@ -164,7 +177,8 @@ def test_masks_in_the_folder_of_a_pipeline(tmp_path: Path) -> None:
 
 
 def test_the_three_ways_of_labelling_tumours_give_the_same_regions(tmp_path: Path) -> None:
-    """Necrosis, oedema and enhancing tumour are 2, 1, 3 in the Decathlon, 1, 2, 4 or 1, 2, 3 in the challenge."""
+    """Necrosis, oedema and enhancing tumour are 2, 1, 3 in the Decathlon, 1, 2, 4 or 1, 2, 3 in the
+    challenge."""
     msd = random_label(0)
     to_old, to_new = np.array([0, 2, 1, 4]), np.array([0, 2, 1, 3])
     cohorts = [
@@ -219,7 +233,9 @@ def test_masks_of_any_kind(tmp_path: Path, mode: str) -> None:
         mask.putpalette([0, 0, 0, 0, 255, 0])
     else:
         green = np.stack((0 * wanted, 255 * wanted, 0 * wanted), -1)
-        mask = Image.fromarray(green) if mode == "RGB" else Image.fromarray(255 * wanted).convert("1")
+        mask = (
+            Image.fromarray(green) if mode == "RGB" else Image.fromarray(255 * wanted).convert("1")
+        )
     mask.save(tmp_path / "a_1stHO.png")
     (case,) = read_cohort(tmp_path).cases
     label = read_label(case, read_cohort(tmp_path).label_values, read_image(case).grid)
@@ -273,7 +289,9 @@ def remove(folder: Path, pattern: str) -> None:
         (lambda folder: write_brats(folder, ["a", "b"]), "b_seg.nii.gz", 2),
     ],
 )
-def test_a_missing_file_is_named_and_the_other_cases_go_on(tmp_path: Path, write, pattern: str, left: int) -> None:
+def test_a_missing_file_is_named_and_the_other_cases_go_on(
+    tmp_path: Path, write, pattern: str, left: int
+) -> None:
     write(tmp_path)
     remove(tmp_path, pattern)
     cohort = read_cohort(tmp_path)
@@ -319,22 +337,42 @@ def test_what_is_no_data_set_is_said(tmp_path: Path) -> None:
     [
         ("{", "it is not JSON"),
         ("[]", "it holds no description"),
-        ('{"modality": "MRI", "labels": {"1": "a"}, "training": []}', 'modality is "MRI"; it should be names'),
-        ('{"modality": {"0": "MRI"}, "labels": ["a"], "training": []}', "labels is .*; it should be names with values"),
+        (
+            '{"modality": "MRI", "labels": {"1": "a"}, "training": []}',
+            'modality is "MRI"; it should be names',
+        ),
+        (
+            '{"modality": {"0": "MRI"}, "labels": ["a"], "training": []}',
+            "labels is .*; it should be names with values",
+        ),
         ('{"modality": {"0": "MRI"}, "training": []}', "labels is missing"),
         (
             '{"modality": {"0": "MRI"}, "labels": {"1": "a"}, "training": [{}]}',
             "image of an entry .* is missing",
         ),
         ('{"channel_names": {"0": "CT"}, "labels": {"background": 0}}', "its labels are none"),
-        ('{"channel_names": {"0": "CT"}, "labels": {"a": 1e400}}', "label a is Infinity; it should be a whole number"),
-        ('{"channel_names": {"0": ["CT"]}, "labels": {"a": 1}}', "it should be text in quotation marks"),
-        ('{"channel_names": {"0": "CT"}, "labels": {"a": 1}, "file_ending": 5}', "file_ending is 5; it should be text"),
+        (
+            '{"channel_names": {"0": "CT"}, "labels": {"a": 1e400}}',
+            "label a is Infinity; it should be a whole number",
+        ),
+        (
+            '{"channel_names": {"0": ["CT"]}, "labels": {"a": 1}}',
+            "it should be text in quotation marks",
+        ),
+        (
+            '{"channel_names": {"0": "CT"}, "labels": {"a": 1}, "file_ending": 5}',
+            "file_ending is 5; it should be text",
+        ),
         (
             '{"modality": {"0": "MRI"}, "labels": {"1": "a"}, "training": [{"image": 5}]}',
             "training is 5; it should be text",
         ),
-        (json.dumps({"modality": {str(i): "x" for i in range(99)}, "labels": {}, "training": []}), "at most 64"),
+        (
+            json.dumps(
+                {"modality": {str(i): "x" for i in range(99)}, "labels": {}, "training": []}
+            ),
+            "at most 64",
+        ),
         ("[" * 200_000, "nested too deep"),
         (
             '{"channel_names": {"0": "CT"}, "labels": {"a": 300}}',
@@ -381,7 +419,9 @@ def test_a_jpeg_mask_is_what_is_brighter_than_half(tmp_path: Path) -> None:
     for file in tmp_path.glob("*_1stHO*"):
         file.unlink()
     for mode in ("L", "RGB"):
-        Image.fromarray(255 * wanted.astype(np.uint8)).convert(mode).save(tmp_path / "m_1stHO.jpg", quality=60)
+        Image.fromarray(255 * wanted.astype(np.uint8)).convert(mode).save(
+            tmp_path / "m_1stHO.jpg", quality=60
+        )
         ringing = read_picture("m", tmp_path / "m_1stHO.jpg")
         assert len(np.unique(ringing)) > 2
         read = read_mask("m", tmp_path / "m_1stHO.jpg")
@@ -394,17 +434,24 @@ def test_pictures_with_several_classes_or_several_masks_are_refused(tmp_path: Pa
     Image.fromarray(random_label(0, (0, 1, 2), (20, 30))).save(cohort.cases[0].label)
     with pytest.raises(DataError, match="0, 1, 2 look like several classes"):
         read_label(cohort.cases[0], cohort.label_values, read_image(cohort.cases[0]).grid)
-    Image.fromarray(random_label(0, (0, 255), (20, 30))).save(tmp_path / f"{cohort.cases[0].name}_mask.png")
+    Image.fromarray(random_label(0, (0, 255), (20, 30))).save(
+        tmp_path / f"{cohort.cases[0].name}_mask.png"
+    )
     with pytest.raises(DataError, match=r"NAME_1stHO and NAME_mask; say which are the masks"):
         read_cohort(tmp_path)
     assert len(read_cohort(tmp_path, mask_suffix="_1stHO").cases) == 3
 
 
 def test_labels_taken_by_value_are_named(tmp_path: Path) -> None:
-    cohort = read_cohort(write_nnunet(tmp_path, labels={"background": 0, "NCR": 1, "ED": 2, "ET": 3}))
+    cohort = read_cohort(
+        write_nnunet(tmp_path, labels={"background": 0, "NCR": 1, "ED": 2, "ET": 3})
+    )
     (warning,) = note_renamed_labels(cohort, BRATS.labels)
     assert warning.severity == "warning"
     assert "NCR as edema, ED as necrosis, ET as enhancing" in str(warning)
-    assert note_renamed_labels(cohort, {name.lower(): value for name, value in cohort.labels.items()}) == []
+    assert (
+        note_renamed_labels(cohort, {name.lower(): value for name, value in cohort.labels.items()})
+        == []
+    )
     report = check_cohort(cohort, labels=BRATS.labels, regions=BRATS.regions)
     assert [p for p in report.problems if "taken by value" in p.message] == [warning]

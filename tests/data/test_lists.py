@@ -48,7 +48,8 @@ def test_a_table_is_a_cohort(tmp_path: Path) -> None:
 
 
 def test_a_planned_preset_reads_the_same_labels(tmp_path: Path) -> None:
-    """Names made from values, those values in training, and the same for a subset that does not have them all."""
+    """Names made from values, those values in training, and the same for a subset that does not
+    have them all."""
     write_files(tmp_path, "a", "b", labels=(0, 1, 3))
     file = write_table(tmp_path, "a", "b")
     cohort = name_labels(read_cohort(file))
@@ -96,7 +97,9 @@ def test_files_with_all_channels_are_known_by_their_order(tmp_path: Path) -> Non
     assert cohort.channels == ("image0", "image1")
     assert select_channels(cohort, ("DWI", "ADC")) == ("image0", "image1")
     assert check_cohort(cohort, channels=("DWI", "ADC"), labels={"lesion": 1}).errors == []
-    with pytest.raises(DataError, match="wants the channels DWI, ADC, T1, the data set has image0, image1"):
+    with pytest.raises(
+        DataError, match="wants the channels DWI, ADC, T1, the data set has image0, image1"
+    ):
         select_channels(cohort, ("DWI", "ADC", "T1"))
 
 
@@ -163,10 +166,18 @@ def test_a_list_without_labels_has_nothing_to_train_on(tmp_path: Path) -> None:
         ("x.csv", "case,label\na,m.nii.gz\n", "it has no column with images"),
         ("x.csv", "name,DWI\na,m.nii.gz\n", "its columns are name, DWI, and none is case"),
         ("x.csv", "case,DWI,dwi\na,b,c\n", "name each column once"),
-        ("x.csv", "case,DWI,label,seg\na,a.nii.gz,b,c\n", "it has the columns label and seg; keep the one"),
+        (
+            "x.csv",
+            "case,DWI,label,seg\na,a.nii.gz,b,c\n",
+            "it has the columns label and seg; keep the one",
+        ),
         ("x.csv", f"case,DWI\na,{'x' * 140_000}\n", "it is not a table"),
         ("x.csv", "case,DWI\na,b,c\n", "line 2 has 3 cells for 2 columns"),
-        ("x.csv", "case," + ",".join(f"c{i}" for i in range(99)) + "\na" + ",b.nii" * 99, "at most 64 channels"),
+        (
+            "x.csv",
+            "case," + ",".join(f"c{i}" for i in range(99)) + "\na" + ",b.nii" * 99,
+            "at most 64 channels",
+        ),
         ("x.json", "[" * 200_000, "nested too deep"),
         ("x.json", "{", "it is not JSON"),
         ("x.json", "[]", "it holds no list of cases"),
@@ -194,9 +205,13 @@ def test_hostile_lists_are_one_error(tmp_path: Path, name: str, content: str, me
         ({"case": "a", "image": "."}, "it is not a file"),
     ],
 )
-def test_a_hostile_entry_is_named_and_the_others_are_kept(tmp_path: Path, entry: object, message: str) -> None:
+def test_a_hostile_entry_is_named_and_the_others_are_kept(
+    tmp_path: Path, entry: object, message: str
+) -> None:
     write_files(tmp_path, "a")
-    (tmp_path / "list.json").write_text(json.dumps([entry, {"case": "good", "DWI": "a_dwi.nii.gz"}]))
+    (tmp_path / "list.json").write_text(
+        json.dumps([entry, {"case": "good", "DWI": "a_dwi.nii.gz"}])
+    )
     cohort = read_cohort(tmp_path / "list.json")
     assert [case.name for case in cohort.cases] == ["good"]
     assert message in "\n".join(map(str, cohort.problems))

@@ -25,12 +25,16 @@ def write_folders(
 ) -> Path:
     for index, name in enumerate(names):
         for channel, ending in enumerate(endings):
-            write_nifti(folder / places[0] / f"{name}{ending}.nii.gz", random_image(10 * index + channel))
+            write_nifti(
+                folder / places[0] / f"{name}{ending}.nii.gz", random_image(10 * index + channel)
+            )
         write_nifti(folder / places[1] / f"{name}{suffix}.nii.gz", random_label(index, (0, 1)))
     return folder
 
 
-@pytest.mark.parametrize("places", [("images", "labels"), ("Images", "masks"), ("imagesTr", "labelsTr")])
+@pytest.mark.parametrize(
+    "places", [("images", "labels"), ("Images", "masks"), ("imagesTr", "labelsTr")]
+)
 @pytest.mark.parametrize(
     ("endings", "suffix", "channels"),
     [
@@ -38,13 +42,21 @@ def write_folders(
         (("",), "_seg", ("image",)),
         (("_0000", "_0001"), "", ("image0", "image1")),
         (("_dwi", "-adc"), "_mask", ("ADC", "DWI")),
-        (("_flair", "_t1", "_t1ce", "_t2"), "", ("FLAIR", "T1", "T1Gd", "T2")),  # files named as those of BraTS
+        (
+            ("_flair", "_t1", "_t1ce", "_t2"),
+            "",
+            ("FLAIR", "T1", "T1Gd", "T2"),
+        ),  # files named as those of BraTS
         (("_image",), "_label", ("image",)),
         (("_t2_tra",), "", ("t2_tra",)),
     ],
 )
 def test_folders(
-    tmp_path: Path, endings: tuple[str, ...], suffix: str, channels: tuple[str, ...], places: tuple[str, str]
+    tmp_path: Path,
+    endings: tuple[str, ...],
+    suffix: str,
+    channels: tuple[str, ...],
+    places: tuple[str, str],
 ) -> None:
     cohort = read_cohort(write_folders(tmp_path, endings, suffix=suffix, places=places))
     assert (cohort.layout, cohort.channels, cohort.problems) == ("folders", channels, ())
@@ -64,7 +76,9 @@ def test_numbered_channels_are_taken_in_their_order(tmp_path: Path) -> None:
 
 def test_names_that_begin_with_another_or_end_in_numbers(tmp_path: Path) -> None:
     write_folders(tmp_path, ("",), names=("p", "p_0000", "p_0001", "p_dwi"))
-    write_nifti(tmp_path / "images" / "p_x.nii.gz", random_image(9))  # no channel of p, which has its file
+    write_nifti(
+        tmp_path / "images" / "p_x.nii.gz", random_image(9)
+    )  # no channel of p, which has its file
     cohort = read_cohort(tmp_path)
     assert [case.name for case in cohort.labelled] == ["p", "p_0000", "p_0001", "p_dwi"]
     (problem,) = cohort.problems
@@ -80,7 +94,9 @@ def test_what_does_not_fit_is_named_and_the_others_are_kept(tmp_path: Path) -> N
     write_nifti(tmp_path / "labels" / "c_seg.nii.gz", random_label(0))
     write_nifti(tmp_path / "labels" / "z.nii.gz", random_label(0))
     write_nifti(tmp_path / "images" / "d_DWI.nii", random_image(0))
-    write_nifti(tmp_path / "images" / "e_flair.nii.gz", random_image(0))  # which the others do not have
+    write_nifti(
+        tmp_path / "images" / "e_flair.nii.gz", random_image(0)
+    )  # which the others do not have
     cohort = read_cohort(tmp_path)
     assert [case.name for case in cohort.cases] == ["b", "c", "e", "f"]
     assert [case.name for case in cohort.labelled] == ["e", "f"]
@@ -101,13 +117,17 @@ def test_a_case_arranged_in_another_way_is_named(tmp_path: Path) -> None:
     write_folders(tmp_path, ("",), names=("q",))
     cohort = read_cohort(tmp_path)
     assert [case.name for case in cohort.cases] == ["p1", "p2", "p3"]
-    assert "the case has q.nii.gz, unlike most, which have files that end in ADC, DWI" in str(cohort.problems[0])
+    assert "the case has q.nii.gz, unlike most, which have files that end in ADC, DWI" in str(
+        cohort.problems[0]
+    )
 
 
 def test_two_folders_of_labels_are_an_error(tmp_path: Path) -> None:
     write_folders(tmp_path, ("",))
     write_folders(tmp_path, ("",), places=("images", "masks"))
-    with pytest.raises(DataError, match="it holds the folders labels and masks; keep the right one"):
+    with pytest.raises(
+        DataError, match="it holds the folders labels and masks; keep the right one"
+    ):
         read_cohort(tmp_path)
 
 
@@ -129,13 +149,19 @@ def test_pictures(tmp_path: Path, suffix: str) -> None:
             target = f"{name}{suffix if ending else ''}.png"
             (tmp_path / "set" / folder / target).symlink_to(pairs / f"{name}{ending}.png")
     cohort = read_cohort(tmp_path / "set", mask_suffix="-vessels" if suffix == "-vessels" else None)
-    assert (cohort.layout, cohort.channels, cohort.problems) == ("folders", ("red", "green", "blue"), ())
+    assert (cohort.layout, cohort.channels, cohort.problems) == (
+        "folders",
+        ("red", "green", "blue"),
+        (),
+    )
     assert [case.owner for case in cohort.labelled] == ["Image_01", "Image_01", "Image_02"]
     values = select_label_values(cohort, {"vessel": 1})
     expected = read_cohort(pairs)
     for case, other in zip(cohort.cases, expected.cases, strict=True):
         grid = read_image(case).grid
-        np.testing.assert_array_equal(read_label(case, values, grid), read_label(other, expected.label_values, grid))
+        np.testing.assert_array_equal(
+            read_label(case, values, grid), read_label(other, expected.label_values, grid)
+        )
     assert check_cohort(cohort).labels == {"foreground": 1}
 
 
@@ -143,7 +169,9 @@ def test_pictures_of_numbered_classes(tmp_path: Path) -> None:
     for name in "ab":
         for folder in ("images", "labels"):
             (tmp_path / folder).mkdir(exist_ok=True)
-            Image.fromarray(random_label(0, (0, 1, 2), (20, 30))).save(tmp_path / folder / f"{name}.png")
+            Image.fromarray(random_label(0, (0, 1, 2), (20, 30))).save(
+                tmp_path / folder / f"{name}.png"
+            )
     cohort = read_cohort(tmp_path)
     assert cohort.channels == ("grey",)
     assert check_cohort(cohort).labels == {"label1": 1, "label2": 2}

@@ -37,21 +37,29 @@ def write_unit(file: Path, unit: str, scale: float) -> Path:
 
 
 def change(file: Path, place: int, form: str, *values: float) -> Path:
-    content = bytearray(gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes())
+    content = bytearray(
+        gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    )
     struct.pack_into("<" + form, content, place, *values)
     file.write_bytes(gzip.compress(bytes(content)) if file.suffix == ".gz" else bytes(content))
     return file
 
 
-@pytest.mark.parametrize(("unit", "scale"), [("mm", 1.0), ("meter", 1e-3), ("micron", 1e3), ("unknown", 1.0)])
-def test_sizes_are_in_millimetres_whatever_the_unit(tmp_path: Path, unit: str, scale: float) -> None:
+@pytest.mark.parametrize(
+    ("unit", "scale"), [("mm", 1.0), ("meter", 1e-3), ("micron", 1e3), ("unknown", 1.0)]
+)
+def test_sizes_are_in_millimetres_whatever_the_unit(
+    tmp_path: Path, unit: str, scale: float
+) -> None:
     volume = read(write_unit(tmp_path / "image.nii.gz", unit, scale))
     np.testing.assert_allclose(volume.spacing_mm, (2.0, 1.5, 4.0), rtol=1e-6)
     np.testing.assert_allclose(volume.grid.affine, AFFINE, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("unit", "scale"), [("mm", 1.0), ("meter", 1e-3), ("micron", 1e3)])
-def test_what_is_written_has_the_unit_and_affine_of_the_image(tmp_path: Path, unit: str, scale: float) -> None:
+def test_what_is_written_has_the_unit_and_affine_of_the_image(
+    tmp_path: Path, unit: str, scale: float
+) -> None:
     file = write_unit(tmp_path / "image.nii.gz", unit, scale)
     (tmp_path / "labels.nii.gz").write_bytes(encode_nifti(np.ones(SHAPE, np.uint8), file))
     image, labels = nibabel.load(file), nibabel.load(tmp_path / "labels.nii.gz")
@@ -64,20 +72,30 @@ def test_what_is_written_has_the_unit_and_affine_of_the_image(tmp_path: Path, un
 @pytest.mark.parametrize(
     ("unit", "scale", "message"),
     [
-        ("meter", 1.0, r"voxels are 2000 x 1500 x 4000 mm, and from 0\.001 to 100 mm .*unit is metres"),
+        (
+            "meter",
+            1.0,
+            r"voxels are 2000 x 1500 x 4000 mm, and from 0\.001 to 100 mm .*unit is metres",
+        ),
         ("micron", 0.1, r"voxels are 0\.0002 x 0\.00015 x 0\.0004 mm"),
         ("mm", 1e-6, "voxels are 2e-06 x 1.5e-06 x 4e-06 mm"),
         ("mm", 30.0, "voxels are 60 x 45 x 120 mm"),
     ],
 )
-def test_voxel_sizes_that_cannot_be_are_refused(tmp_path: Path, unit: str, scale: float, message: str) -> None:
+def test_voxel_sizes_that_cannot_be_are_refused(
+    tmp_path: Path, unit: str, scale: float, message: str
+) -> None:
     with pytest.raises(DataError, match=rf"image\.nii\.gz: {message}"):
         read(write_unit(tmp_path / "image.nii.gz", unit, scale))
 
 
 def test_microscopes_and_thick_slices_are_read(tmp_path: Path) -> None:
     for size in (0.001, 0.01, 10.0, 100.0):
-        read(write_nifti(tmp_path / "image.nii.gz", random_image(0), np.diag((size, size, size, 1.0))))
+        read(
+            write_nifti(
+                tmp_path / "image.nii.gz", random_image(0), np.diag((size, size, size, 1.0))
+            )
+        )
 
 
 @pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
@@ -109,11 +127,19 @@ def test_a_little_padding_is_none(tmp_path: Path, ending: str) -> None:
 
 
 @pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
-@pytest.mark.parametrize("dims", [(3, 2000, 2000, 2000), (4, 12, 10, 8, 32767), (3, 32767, 32767, 32767)])
-def test_a_small_file_with_a_huge_header_is_refused_unread(tmp_path: Path, monkeypatch, ending: str, dims) -> None:
-    file = change(write_nifti(tmp_path / f"image{ending}", random_image(0)), DIM, f"{len(dims)}h", *dims)
+@pytest.mark.parametrize(
+    "dims", [(3, 2000, 2000, 2000), (4, 12, 10, 8, 32767), (3, 32767, 32767, 32767)]
+)
+def test_a_small_file_with_a_huge_header_is_refused_unread(
+    tmp_path: Path, monkeypatch, ending: str, dims
+) -> None:
+    file = change(
+        write_nifti(tmp_path / f"image{ending}", random_image(0)), DIM, f"{len(dims)}h", *dims
+    )
     monkeypatch.setattr("factorizer.data.images.read_voxels", read_nothing)
-    with pytest.raises(DataError, match=r"cut short, or its header is wrong: .* holds at most|holds 32767 channels"):
+    with pytest.raises(
+        DataError, match=r"cut short, or its header is wrong: .* holds at most|holds 32767 channels"
+    ):
         read(file)
 
 
@@ -164,7 +190,8 @@ def with_extensions(file: Path, *sizes: int, content: bytes = b"") -> Path:
     whole = nibabel.Nifti1Image(random_image(0), AFFINE).to_bytes()
     head, voxels = bytearray(whole[:SIZE_OF_HEADER]), whole[SIZE_OF_HEADER + 4 :]
     blocks = b"".join(
-        struct.pack("<ii", size, 6) + content.ljust(max(8, size - 8) if size < 1000 else 8, b"\0") for size in sizes
+        struct.pack("<ii", size, 6) + content.ljust(max(8, size - 8) if size < 1000 else 8, b"\0")
+        for size in sizes
     )
     struct.pack_into("<f", head, VOX_OFFSET, SIZE_OF_HEADER + 4 + len(blocks))
     file.write_bytes(bytes(head) + b"\1\0\0\0" + blocks + voxels)
@@ -213,7 +240,9 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("kind", [nibabel.Nifti1Image, nibabel.Nifti2Image])
 @pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
-def test_both_versions_and_byte_orders_are_read_as_nibabel_does(tmp_path: Path, order: str, kind, ending: str) -> None:
+def test_both_versions_and_byte_orders_are_read_as_nibabel_does(
+    tmp_path: Path, order: str, kind, ending: str
+) -> None:
     array = (100 * random_image(0)).astype(np.int16)
     header = kind.header_class(endianness=order)
     header.set_data_dtype(np.int16)

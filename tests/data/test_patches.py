@@ -32,7 +32,12 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> CaseStore:
 
 
 def make(store: CaseStore, **options) -> PatchDataset:
-    options = {"length": 24, "patch_size": (8, 8, 8), "seed": 3, "augmentation": Augmentation()} | options
+    options = {
+        "length": 24,
+        "patch_size": (8, 8, 8),
+        "seed": 3,
+        "augmentation": Augmentation(),
+    } | options
     return PatchDataset(store, list(store.cases), labels=LABELS, regions=REGIONS, **options)
 
 
@@ -48,11 +53,15 @@ def test_a_sample_has_image_target_case_and_index(store: CaseStore) -> None:
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 @pytest.mark.parametrize("workers", [1, 4])
-def test_the_same_patches_come_out_whatever_the_number_of_workers(store: CaseStore, workers: int) -> None:
+def test_the_same_patches_come_out_whatever_the_number_of_workers(
+    store: CaseStore, workers: int
+) -> None:
     dataset = make(store)
     loader = DataLoader(dataset, batch_size=2, num_workers=workers)
     samples = [
-        sample for batch in loader for sample in zip(batch["image"], batch["target"], batch["case"], strict=True)
+        sample
+        for batch in loader
+        for sample in zip(batch["image"], batch["target"], batch["case"], strict=True)
     ]
     assert len(samples) == len(dataset)
     for index, (image, target, case) in enumerate(samples):
@@ -97,7 +106,9 @@ def test_foreground_patches_hold_a_labelled_voxel(tmp_path: Path) -> None:
     write_nifti(tmp_path / "imagesTr" / "case_000.nii.gz", random_image(0, label.shape))
     write_nifti(tmp_path / "labelsTr" / "case_000.nii.gz", label)
     cohort = read_cohort(tmp_path)
-    settings = Settings(("T1",), cohort.label_values, Preprocessing(crop_to_nonzero=False, normalization="none"))
+    settings = Settings(
+        ("T1",), cohort.label_values, Preprocessing(crop_to_nonzero=False, normalization="none")
+    )
     store = CaseStore(tmp_path / "cache", cohort.cases, settings)
     options = {"augmentation": None, "length": 200}
     always = make(store, foreground_fraction=1.0, **options)
@@ -120,7 +131,9 @@ def test_an_index_out_of_range_and_no_case_are_errors(store: CaseStore) -> None:
     with pytest.raises(IndexError, match="there are 24 samples; 24 is not one"):
         make(store)[24]
     with pytest.raises(ValueError, match="no case to take patches from"):
-        PatchDataset(store, [], length=1, patch_size=(8, 8, 8), labels=LABELS, regions=REGIONS, seed=0)
+        PatchDataset(
+            store, [], length=1, patch_size=(8, 8, 8), labels=LABELS, regions=REGIONS, seed=0
+        )
 
 
 def test_samples_are_spread_evenly(store: CaseStore) -> None:
@@ -129,7 +142,8 @@ def test_samples_are_spread_evenly(store: CaseStore) -> None:
 
 
 def test_foreground_is_each_region_as_often_and_nothing_else(store: CaseStore) -> None:
-    """A large label of no region is not looked for; a region of one voxel is, as often as one of a thousand."""
+    """A large label of no region is not looked for; a region of one voxel is, as often as one of a
+    thousand."""
     label = np.full((40, 40, 40), 4, np.uint8)
     label[5:15, 5:15, 5:15], label[30, 30, 30] = 1, 3
     dataset = make(store, foreground_fraction=1.0)

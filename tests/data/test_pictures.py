@@ -23,10 +23,17 @@ def write_empty_png(file: Path, width: int, height: int) -> Path:
     """A PNG of that size, whose pixels are missing."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+        return (
+            struct.pack(">I", len(content))
+            + kind
+            + content
+            + struct.pack(">I", zlib.crc32(kind + content))
+        )
 
     header = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    file.write_bytes(b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b""))
+    file.write_bytes(
+        b"\x89PNG\r\n\x1a\n" + header + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    )
     return file
 
 
@@ -34,18 +41,24 @@ def write_empty_png(file: Path, width: int, height: int) -> Path:
 def test_pictures_are_read_as_they_are(tmp_path: Path, ending: str) -> None:
     Image.fromarray(PICTURE).save(tmp_path / f"a{ending}")
     np.testing.assert_array_equal(read_picture("a", tmp_path / f"a{ending}"), PICTURE)
-    case = Case("a", {name: Source(tmp_path / f"a{ending}", index, 3) for index, name in enumerate("RGB")})
+    case = Case(
+        "a", {name: Source(tmp_path / f"a{ending}", index, 3) for index, name in enumerate("RGB")}
+    )
     np.testing.assert_array_equal(read_image(case).array, np.moveaxis(PICTURE, -1, 0))
 
 
-@pytest.mark.parametrize("size", [(10_000, 10_000), (30_000, 30_000)])  # PIL warns of the first, and refuses the other
+@pytest.mark.parametrize(
+    "size", [(10_000, 10_000), (30_000, 30_000)]
+)  # PIL warns of the first, and refuses the other
 def test_a_picture_with_too_many_pixels_is_named(tmp_path: Path, size) -> None:
     file = write_empty_png(tmp_path / "large.png", *size)
     for read in (read_picture, read_mask):
         with pytest.raises(DataError, match=r"large\.png: .*it has more than 89,478,485 pixels"):
             read("large", file)
     with pytest.raises(DataError, match=r"large\.png: .*it has more than 89,478,485 pixels"):
-        read_image(Case("large", {name: Source(file, index, 3) for index, name in enumerate("RGB")}))
+        read_image(
+            Case("large", {name: Source(file, index, 3) for index, name in enumerate("RGB")})
+        )
     assert count_channels(file) == 3
 
 
@@ -53,7 +66,9 @@ def test_a_picture_with_too_many_pixels_is_named(tmp_path: Path, size) -> None:
 def test_only_the_formats_that_are_meant_are_opened(tmp_path: Path, monkeypatch, kind: str) -> None:
     """PostScript would be given to Ghostscript."""
     Image.init()
-    monkeypatch.setattr("PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: pytest.fail("Ghostscript was started"))
+    monkeypatch.setattr(
+        "PIL.EpsImagePlugin.Ghostscript", lambda *_, **__: pytest.fail("Ghostscript was started")
+    )
     Image.fromarray(PICTURE).save(tmp_path / "a.png", format=kind)
     for read in (read_picture, read_mask):
         with pytest.raises(DataError, match=r"a\.png: .*it is not a PNG, JPEG or TIFF file"):

@@ -76,14 +76,30 @@ def test_a_spike_below_zero_makes_no_ct() -> None:
 @pytest.mark.parametrize(
     ("kind", "array"),
     [
-        ("signed", np.random.default_rng(0).normal(0, 0.05, SHAPE)),  # susceptibility, in parts per million
+        (
+            "signed",
+            np.random.default_rng(0).normal(0, 0.05, SHAPE),
+        ),  # susceptibility, in parts per million
         ("signed", np.random.default_rng(0).integers(-4096, 4096, SHAPE)),  # phase
         ("signed", (mri() - mri().mean()) / mri().std()),  # a z-score over everything
-        ("air at zero", np.where(body(), np.random.default_rng(0).normal(0, 1, SHAPE), 0)),  # over the brain only
-        ("air at zero", mri() + np.random.default_rng(0).normal(0, 2, SHAPE)),  # interpolated: air of both signs
+        (
+            "air at zero",
+            np.where(body(), np.random.default_rng(0).normal(0, 1, SHAPE), 0),
+        ),  # over the brain only
+        (
+            "air at zero",
+            mri() + np.random.default_rng(0).normal(0, 2, SHAPE),
+        ),  # interpolated: air of both signs
         ("air at zero", mri() + 1),  # no zero at all
     ],
-    ids=["susceptibility", "phase", "z-score", "z-score of the brain", "bias corrected", "positive"],
+    ids=[
+        "susceptibility",
+        "phase",
+        "z-score",
+        "z-score of the brain",
+        "bias corrected",
+        "positive",
+    ],
 )
 def test_mri_without_a_name_is_known_by_its_mass(kind: str, array: Any) -> None:
     assert judge(array) == kind
@@ -126,7 +142,11 @@ def write_scans(folder: Path, arrays: list[Any], name: str) -> Path:
     for index, array in enumerate(arrays):
         write_nifti(folder / "imagesTr" / f"pat_{index}_0000.nii.gz", array)
         write_nifti(folder / "labelsTr" / f"pat_{index}.nii.gz", label)
-    about = {"channel_names": {"0": name}, "labels": {"background": 0, "organ": 1}, "file_ending": ".nii.gz"}
+    about = {
+        "channel_names": {"0": name},
+        "labels": {"background": 0, "organ": 1},
+        "file_ending": ".nii.gz",
+    }
     (folder / "dataset.json").write_text(json.dumps(about))
     return folder
 
@@ -171,7 +191,8 @@ def test_one_case_is_one_case(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real scans are not at {SHARED}")
 def test_no_group_of_scanners_is_taken_for_ct() -> None:
-    """A few stroke cases of every shape and voxel size, each by itself, with the channels' names and without."""
+    """A few stroke cases of every shape and voxel size, each by itself, with the channels' names
+    and without."""
     cohort = read_cohort(SHARED / "ISLES-2022")
     groups = defaultdict(list)
     for case in cohort.cases:
@@ -180,10 +201,14 @@ def test_no_group_of_scanners_is_taken_for_ct() -> None:
     assert len(groups) > 5
     for cases in groups.values():
         for case in cases[:: max(1, len(cases) // 4)][:4]:
-            for channel, array in zip(("DWI", "ADC"), read_image(case, ("DWI", "ADC")).array, strict=True):
+            for channel, array in zip(
+                ("DWI", "ADC"), read_image(case, ("DWI", "ADC")).array, strict=True
+            ):
                 intensities = [describe_intensities(array)]
                 for name in (channel, NAMELESS):
-                    assert judge_channel(name, intensities).kind == "air at zero", f"{case.name}, {channel}"
+                    assert judge_channel(name, intensities).kind == "air at zero", (
+                        f"{case.name}, {channel}"
+                    )
 
 
 @pytest.mark.parametrize(("cases", "folds"), [(1, 5), (3, 3), (6, 5)])

@@ -22,11 +22,17 @@ from factorizer.data.preprocess import (
 )
 
 
-def prepare(folder: Path, image: np.ndarray, label: np.ndarray, spacing=(1.0, 1.0, 1.0), **options: object) -> Prepared:
+def prepare(
+    folder: Path, image: np.ndarray, label: np.ndarray, spacing=(1.0, 1.0, 1.0), **options: object
+) -> Prepared:
     affine = np.diag((-spacing[0], *spacing[1:], 1.0))
-    channels = {f"c{i}": Source(write_nifti(folder / f"{i}.nii.gz", x, affine)) for i, x in enumerate(image)}
+    channels = {
+        f"c{i}": Source(write_nifti(folder / f"{i}.nii.gz", x, affine)) for i, x in enumerate(image)
+    }
     case = Case("case", channels, write_nifti(folder / "label.nii.gz", label, affine))
-    return prepare_case(case, Preprocessing(**options), channels=tuple(channels), label_values={0: 0, 1: 1})
+    return prepare_case(
+        case, Preprocessing(**options), channels=tuple(channels), label_values={0: 0, 1: 1}
+    )
 
 
 @pytest.fixture
@@ -43,7 +49,9 @@ def test_the_crop_is_the_smallest_box_around_any_channel(tmp_path: Path, image) 
     assert prepared.image.shape == (2, 10, 8, 6)
     assert prepared.label is not None
     assert prepared.label.shape == (10, 8, 6)
-    np.testing.assert_array_equal(prepared.label, (image[0] > 15)[::-1][3:13, 4:12, 5:11])  # turned to left-right
+    np.testing.assert_array_equal(
+        prepared.label, (image[0] > 15)[::-1][3:13, 4:12, 5:11]
+    )  # turned to left-right
 
 
 def test_scores_are_over_nonzero_voxels_and_zeros_stay(image) -> None:
@@ -54,18 +62,25 @@ def test_scores_are_over_nonzero_voxels_and_zeros_stay(image) -> None:
         assert abs(after[inside].std() - 1) < 1e-5
         assert not after[~inside].any()
     box = (slice(None), *nonzero_box(image))
-    np.testing.assert_array_equal(zscore(image[box], nonzero=True), scored[box])  # cropping cannot change them
+    np.testing.assert_array_equal(
+        zscore(image[box], nonzero=True), scored[box]
+    )  # cropping cannot change them
 
 
 def test_a_background_that_a_file_has_rounded_is_background(tmp_path: Path, image) -> None:
     """nibabel writes floats as scaled integers, of which none need be zero."""
     image[1] -= 3 * (image[1] > 0)
     rounded = image + np.array([1e-4, -0.05], np.float32)[:, None, None, None] * (image == 0)
-    exact, near = (prepare(tmp_path / name, x, image[0] > 15) for name, x in (("exact", image), ("near", rounded)))
+    exact, near = (
+        prepare(tmp_path / name, x, image[0] > 15)
+        for name, x in (("exact", image), ("near", rounded))
+    )
     assert not np.array_equal(image, rounded)
     np.testing.assert_array_equal(near.image, exact.image)
     assert near.frame.box == exact.frame.box
-    far = prepare(tmp_path / "far", np.where(image == 0, 1.0, image).astype(np.float32), image[0] > 15)
+    far = prepare(
+        tmp_path / "far", np.where(image == 0, 1.0, image).astype(np.float32), image[0] > 15
+    )
     assert far.image.shape == image.shape  # a real background is left as it is
 
 
@@ -85,7 +100,9 @@ def test_intensities_may_have_any_unit(unit: float) -> None:
 
 def test_a_constant_channel_becomes_zero() -> None:
     assert not zscore(np.full((1, 4, 4, 4), 7.0), nonzero=True).any()
-    assert np.abs(zscore(np.full((1, 4, 4, 4), 0.1), nonzero=True)).max() < 1  # not blown up from rounding
+    assert (
+        np.abs(zscore(np.full((1, 4, 4, 4), 0.1), nonzero=True)).max() < 1
+    )  # not blown up from rounding
 
 
 @pytest.mark.parametrize("spacing", [(1.0, 1.0, 1.0), (0.9, 0.9, 4.8)])
@@ -140,7 +157,9 @@ def test_channels_are_clipped_before_all_else(tmp_path: Path, image) -> None:
 def test_scores_do_not_depend_on_the_unit_at_all(exponent: int, nonzero: bool) -> None:
     """Times a power of two, up to the ends of float32: the same bits."""
     image = np.random.default_rng(0).integers(-900, 1000, (1, 6, 6, 6)).astype(np.float32) / 1024
-    image = image if exponent > -130 else np.rint(16 * image)  # of the smallest numbers few bits are left
+    image = (
+        image if exponent > -130 else np.rint(16 * image)
+    )  # of the smallest numbers few bits are left
     scored = zscore(np.ldexp(image, exponent), nonzero=nonzero)
     np.testing.assert_array_equal(scored, zscore(image, nonzero=nonzero))
     assert scored[image != 0].std() == pytest.approx(1, rel=0.1)
@@ -178,7 +197,9 @@ def test_a_channel_clipped_to_zero_is_zero(tmp_path: Path, image) -> None:
         (0.002, "its 16 x 16 x 16 voxels become 1 x 1 x 1, and"),
     ],
 )
-def test_an_image_blown_up_or_squeezed_by_its_spacing_is_refused(tmp_path: Path, image, size, message) -> None:
+def test_an_image_blown_up_or_squeezed_by_its_spacing_is_refused(
+    tmp_path: Path, image, size, message
+) -> None:
     with pytest.raises(DataError, match=rf"case: at the model's spacing {message}") as caught:
         prepare(tmp_path, image, image[0] > 15, (size,) * 3, spacing_mm=(1.0, 1.0, 1.0))
     assert caught.value.problems[0].case == "case"
@@ -199,7 +220,9 @@ def test_real_images_are_resampled(before, spacing, target) -> None:
 
 def test_memory_that_runs_out_is_a_problem_of_the_case(tmp_path: Path, image, monkeypatch) -> None:
     def run_out(*_: object, **__: object) -> None:
-        raise RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory")
+        raise RuntimeError(
+            "[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"
+        )
 
     monkeypatch.setattr("torch.nn.functional.interpolate", run_out)
     with pytest.raises(DataError, match="case: it takes more memory than there is"):

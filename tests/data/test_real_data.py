@@ -67,7 +67,9 @@ def test_a_label_goes_to_the_grid_of_the_network_and_back(cohort: Cohort) -> Non
     label = read_label(case, cohort.label_values, grid)
     isles = cohort.layout == "isles"
     preprocessing = Preprocessing(spacing_mm=(2.0, 2.0, 2.0) if isles else None)
-    prepared = prepare_case(case, preprocessing, channels=cohort.channels, label_values=cohort.label_values)
+    prepared = prepare_case(
+        case, preprocessing, channels=cohort.channels, label_values=cohort.label_values
+    )
     assert prepared.label is not None
     back = restore(prepared.label[None], prepared.frame, "nearest")[0]
     assert back.shape == grid.shape
@@ -107,7 +109,11 @@ def test_both_sides_of_a_hippocampus_scan_are_one_patient() -> None:
 
 @pytest.mark.parametrize(
     ("preset", "folder"),
-    [("hippocampus", "Task04_Hippocampus"), ("isles22-small", "ISLES-2022"), ("chasedb1", "CHASEDB1")],
+    [
+        ("hippocampus", "Task04_Hippocampus"),
+        ("isles22-small", "ISLES-2022"),
+        ("chasedb1", "CHASEDB1"),
+    ],
 )
 def test_presets_are_right_for_their_data(preset: str, folder: str, tmp_path: Path) -> None:
     """A patch with every region goes through the preset's network."""

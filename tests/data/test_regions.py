@@ -35,7 +35,9 @@ def test_brats_regions_are_nested() -> None:
 
 
 def test_the_smallest_region_decides_where_the_nesting_is_violated() -> None:
-    scores = np.array([[0.9, 0.0, 0.6], [0.1, 0.9, 0.7], [0.2, 0.3, 0.8]])  # ET, TC, WT of three voxels
+    scores = np.array(
+        [[0.9, 0.0, 0.6], [0.1, 0.9, 0.7], [0.2, 0.3, 0.8]]
+    )  # ET, TC, WT of three voxels
     label_map = regions_to_labels(scores, *NESTED)
     assert label_map.tolist() == [3, 2, 3]
     et, tc, wt = labels_to_regions(label_map, *NESTED)
@@ -53,6 +55,10 @@ def test_the_threshold_counts() -> None:
 
 
 def test_a_region_is_painted_with_the_label_that_sets_it_apart() -> None:
-    assert [own_label(region, BRATS.regions) for region in BRATS.regions] == ["enhancing", "necrosis", "edema"]
+    assert [own_label(region, BRATS.regions) for region in BRATS.regions] == [
+        "enhancing",
+        "necrosis",
+        "edema",
+    ]
     union = {"a": ("x",), "b": ("y",), "both": ("y", "x")}
     assert own_label("both", union) == "y"

@@ -30,7 +30,10 @@ def spiked(value: float = 1e5) -> np.ndarray:
 
 @pytest.mark.parametrize("value", [1e5, -1e5, 3e38])
 def test_a_spike_is_named_with_its_channel_and_place(tmp_path: Path, value: float) -> None:
-    files = [write_nifti(tmp_path / f"{i}.nii.gz", x, FLIPPED) for i, x in enumerate((random_image(1), spiked(value)))]
+    files = [
+        write_nifti(tmp_path / f"{i}.nii.gz", x, FLIPPED)
+        for i, x in enumerate((random_image(1), spiked(value)))
+    ]
     volume = read_image(Case("case", {"A": Source(files[0]), "B": Source(files[1])}))
     (problem,) = note_spikes("case", ("A", "B"), volume)
     assert problem.severity == "warning"
@@ -42,7 +45,12 @@ def test_what_is_real_is_no_spike() -> None:
     generator = np.random.default_rng(0)
     hot = generator.normal(100, 10, (40, 40, 40))
     hot[20:25, 20:25, 20:25] = 1e5  # a lesion, two in a thousand voxels
-    for array in (generator.lognormal(0, 1, (40, 40, 40)), hot, np.ones((4, 4, 4)), np.zeros((4, 4, 4))):
+    for array in (
+        generator.lognormal(0, 1, (40, 40, 40)),
+        hot,
+        np.ones((4, 4, 4)),
+        np.zeros((4, 4, 4)),
+    ):
         grid = VoxelGrid(array.shape, np.eye(4))
         assert note_spikes("case", ["T1"], Volume(array[None].astype(np.float32), grid)) == []
 
@@ -68,7 +76,10 @@ def test_training_names_a_spike_and_keeps_the_case(tmp_path: Path) -> None:
     write_nifti(tmp_path / "set" / "imagesTr" / "case_001.nii.gz", spiked())
     for _ in range(2):  # made, and found in the cache
         settings = Settings(("T1",), {0: 0, 1: 1, 2: 2, 3: 3}, Preprocessing())
-        store, said = CaseStore(tmp_path / "cache", read_cohort(tmp_path / "set").cases, settings), []
+        store, said = (
+            CaseStore(tmp_path / "cache", read_cohort(tmp_path / "set").cases, settings),
+            [],
+        )
         prepare_cases(store, ["case_000"], ["case_001"], said.append, lambda items, _: items)
         assert len(said) == 1
         assert said[0].startswith("warning: case_001: channel T1 has 1 voxel more than 50 times")
@@ -76,7 +87,8 @@ def test_training_names_a_spike_and_keeps_the_case(tmp_path: Path) -> None:
 
 
 def test_a_spike_does_not_turn_the_rest_into_background(tmp_path: Path) -> None:
-    """Small values are taken for rounded zeros by their share of the range, which is not that of one voxel."""
+    """Small values are taken for rounded zeros by their share of the range, which is not that of
+    one voxel."""
     case = Case("case", {"T1": Source(write_nifti(tmp_path / "image.nii.gz", spiked(1e9)))})
     prepared = prepare_case(case, Preprocessing(normalization="none"), channels=("T1",))
     np.testing.assert_array_equal(prepared.image[0], spiked(1e9))

@@ -23,10 +23,14 @@ from factorizer.preset_files import load_preset
 runner = CliRunner()
 
 
-@pytest.mark.parametrize(("kind", "layout"), [("brats", "msd"), ("isles22", "isles"), ("hippocampus", "msd")])
+@pytest.mark.parametrize(
+    ("kind", "layout"), [("brats", "msd"), ("isles22", "isles"), ("hippocampus", "msd")]
+)
 def test_every_kind_is_read_in_its_true_layout(tmp_path: Path, kind: str, layout: str) -> None:
     folder = tmp_path / kind
-    result = runner.invoke(app, ["data", "synth", kind, "-o", str(folder), "--cases", "3", "--size", "32"])
+    result = runner.invoke(
+        app, ["data", "synth", kind, "-o", str(folder), "--cases", "3", "--size", "32"]
+    )
     assert result.exit_code == 0, result.output
     cohort = read_cohort(folder)
     assert cohort.layout == layout
@@ -72,7 +76,9 @@ def test_nothing_is_overwritten_and_wrong_arguments_are_named(tmp_path: Path) ->
     wrong = runner.invoke(app, ["data", "synth", "brain", "-o", str(tmp_path / "new")])
     assert wrong.exit_code == 2
     assert f"choose one of {', '.join(KINDS)}" in wrong.stderr
-    small = runner.invoke(app, ["data", "synth", "brats", "-o", str(tmp_path / "new"), "--size", "8"])
+    small = runner.invoke(
+        app, ["data", "synth", "brats", "-o", str(tmp_path / "new"), "--size", "8"]
+    )
     assert "at least 1 case of size 24" in small.stderr
     assert not (tmp_path / "new").exists()
 

@@ -41,7 +41,9 @@ def test_links_to_files_and_folders_elsewhere_are_followed(tmp_path: Path) -> No
             copy.symlink_to(os.path.relpath(file, copy.parent))
     cohort = read_cohort(linked)
     assert cohort.problems == ()
-    assert [case.name for case in cohort.labelled] == [case.name for case in read_cohort(store).cases]
+    assert [case.name for case in cohort.labelled] == [
+        case.name for case in read_cohort(store).cases
+    ]
 
 
 def test_pipes_are_no_files_and_broken_links_are_missed_later(tmp_path: Path) -> None:

@@ -16,7 +16,13 @@ from factorizer.cli import app
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.compare import AVERAGE, Entry, compare_entries, rank, read_entry
 from factorizer.evaluation.scores import Score, write_scores
-from factorizer.evaluation.statistics import bootstrap_mean, compare_pairs, holm, rank_biserial, stars
+from factorizer.evaluation.statistics import (
+    bootstrap_mean,
+    compare_pairs,
+    holm,
+    rank_biserial,
+    stars,
+)
 from factorizer.preset_files import change_preset, load_preset, to_yaml
 from factorizer.reports.tables import body, comparison_files, latex_table, markdown_mark, notes
 
@@ -86,12 +92,16 @@ def test_rank_biserial_by_hand() -> None:
 
 def test_intervals_are_scipys() -> None:
     values = np.random.default_rng(0).normal(0.8, 0.1, 40)
-    theirs = bootstrap((values,), np.mean, n_resamples=10_000, method="percentile", random_state=0).confidence_interval
+    theirs = bootstrap(
+        (values,), np.mean, n_resamples=10_000, method="percentile", random_state=0
+    ).confidence_interval
     assert bootstrap_mean(values) == pytest.approx((theirs.low, theirs.high), abs=0.002)
     assert bootstrap_mean(values) == bootstrap_mean(values)
 
 
-@pytest.mark.parametrize(("p", "mark"), [(0.05, ""), (0.049, "*"), (0.0099, "**"), (0.00099, "***"), (9e-5, "****")])
+@pytest.mark.parametrize(
+    ("p", "mark"), [(0.05, ""), (0.049, "*"), (0.0099, "**"), (0.00099, "***"), (9e-5, "****")]
+)
 def test_stars_are_the_papers(p: float, mark: str) -> None:
     assert stars(p) == mark
 
@@ -114,20 +124,28 @@ def test_a_skewed_difference_makes_no_winner() -> None:
 
 def test_undefined_values_are_left_out_and_said(tmp_path: Path) -> None:
     def with_nan(rows: list[Score]) -> list[Score]:
-        return [Score(s.case, s.region, s.metric, float("nan")) if s == rows[1] else s for s in rows]
+        return [
+            Score(s.case, s.region, s.metric, float("nan")) if s == rows[1] else s for s in rows
+        ]
 
-    comparison = compare_entries([Entry("a", with_nan(scores(0.8, 1))), Entry("b", with_nan(scores(0.7, 2)))])
+    comparison = compare_entries(
+        [Entry("a", with_nan(scores(0.8, 1))), Entry("b", with_nan(scores(0.7, 2)))]
+    )
     assert np.isfinite(comparison.mean("hd95_mm", "ET", "a"))
     assert all(content for content in comparison_files(comparison).values())
     assert "a: HD95 is undefined in 1 (one mask empty) and is left out" in notes(comparison)
     failing = with_nan(scores(0.8, 1))
     (missed,) = [s.case for s in failing if np.isnan(s.value)]
     one = compare_entries([Entry("a", failing), Entry("b", scores(0.8, 1))])
-    assert one.mean("hd95_mm", "ET", "a") == one.mean("hd95_mm", "ET", "b")  # nothing is gained by failing in a case
+    assert one.mean("hd95_mm", "ET", "a") == one.mean(
+        "hd95_mm", "ET", "b"
+    )  # nothing is gained by failing in a case
     assert missed in one.cases
     assert any("means are over the 29 where every system has it" in line for line in notes(one))
     assert "HD95 is undefined (nan)" in str(comparison_files(one)["comparison.md"])
-    fewer = compare_entries([Entry("a", scores(0.8, 1)), Entry("b", [s for s in scores(0.7, 2) if s.region == "ET"])])
+    fewer = compare_entries(
+        [Entry("a", scores(0.8, 1)), Entry("b", [s for s in scores(0.7, 2) if s.region == "ET"])]
+    )
     assert fewer.left_out["a"] == ["WT"]
 
 
@@ -135,7 +153,8 @@ def test_cases_of_one_patient_are_one_case_for_the_tests() -> None:
     """Copies of a case add nothing."""
     ours, theirs = scores(0.85, 1), scores(0.80, 2)
     copies = [
-        [Score(f"{s.case}{side}", s.region, s.metric, s.value) for s in own for side in "LR"] for own in (ours, theirs)
+        [Score(f"{s.case}{side}", s.region, s.metric, s.value) for s in own for side in "LR"]
+        for own in (ours, theirs)
     ]
     patients = {s.case: s.case[:-1] for s in copies[0]}
     once = compare_entries([Entry("a", ours), Entry("b", theirs)])
@@ -144,16 +163,27 @@ def test_cases_of_one_patient_are_one_case_for_the_tests() -> None:
     assert averaged.tests == once.tests
     assert averaged.cases == once.cases
     assert twice.tests[0].difference.p < once.tests[0].difference.p
-    assert "30 patients with cases that all systems have" in str(comparison_files(averaged)["comparison.md"])
+    assert "30 patients with cases that all systems have" in str(
+        comparison_files(averaged)["comparison.md"]
+    )
 
 
 def test_patients_are_read_from_the_data_set(tmp_path: Path) -> None:
     write_pairs(tmp_path / "eyes")  # Image_01L, Image_01R, Image_02L
     names = [case.name for case in read_cohort(tmp_path / "eyes").cases]
     for system, shift in (("a", 0.1), ("b", 0.0)):
-        rows = [Score(name, "vessel", "dice", shift + 0.1 * index) for index, name in enumerate(names)]
+        rows = [
+            Score(name, "vessel", "dice", shift + 0.1 * index) for index, name in enumerate(names)
+        ]
         write_scores(tmp_path / f"{system}.csv", rows)
-    command = ["compare", str(tmp_path / "a.csv"), str(tmp_path / "b.csv"), "--data", str(tmp_path / "eyes"), "--json"]
+    command = [
+        "compare",
+        str(tmp_path / "a.csv"),
+        str(tmp_path / "b.csv"),
+        "--data",
+        str(tmp_path / "eyes"),
+        "--json",
+    ]
     result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["patients"] == ["Image_01", "Image_02"]
@@ -166,7 +196,9 @@ def test_tables_without_dice_are_compared_by_what_they_have() -> None:
     def distances(level: float, seed: int) -> list[Score]:
         return [s for s in scores(level, seed) if s.metric == "hd95_mm"]
 
-    comparison = compare_entries([Entry("a", distances(0.8, 1), 1, 2), Entry("b", distances(0.6, 2), 1, 2)])
+    comparison = compare_entries(
+        [Entry("a", distances(0.8, 1), 1, 2), Entry("b", distances(0.6, 2), 1, 2)]
+    )
     assert [(place, name) for place, name, _ in rank(comparison)] == [(1, "a"), (2, "b")]
     files = comparison_files(comparison)
     assert "Ranking by mean HD95" in str(files["comparison.md"])
@@ -179,7 +211,13 @@ def test_names_of_sources(tmp_path: Path) -> None:
         write_scores(tmp_path / folder / "scores.csv", scores(0.8, 1))
     assert read_entry(str(tmp_path / "lr=0.01" / "fold0"))[0] == "lr=0.01"
     assert read_entry(str(tmp_path / "folder1"))[0] == "folder1"
-    command = ["compare", f"net[v2]={tmp_path / 'folder1'}", f"b[/x]={tmp_path / 'folder1'}", "-o", str(tmp_path / "o")]
+    command = [
+        "compare",
+        f"net[v2]={tmp_path / 'folder1'}",
+        f"b[/x]={tmp_path / 'folder1'}",
+        "-o",
+        str(tmp_path / "o"),
+    ]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert "net[v2]" in result.stdout
@@ -221,7 +259,9 @@ def test_latex() -> None:
 def test_the_command_line(tmp_path: Path) -> None:
     run = tmp_path / "swin"
     (run / "fold0").mkdir(parents=True)
-    preset = change_preset(load_preset("isles22"), ["data.patch_size=[32,32,32]", "model.widths=[8,16]"])
+    preset = change_preset(
+        load_preset("isles22"), ["data.patch_size=[32,32,32]", "model.widths=[8,16]"]
+    )
     (run / "fold0" / "config.yaml").write_text(to_yaml(preset))
     write_scores(run / "scores.csv", scores(0.85, 1))
     other = tmp_path / "unet" / "fold0"
@@ -232,7 +272,15 @@ def test_the_command_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     files = {file.name for file in (tmp_path / "out").iterdir()}
-    assert files == {"table.csv", "table.tex", "tests.csv", "comparison.md", "dice.png", "hd95_mm.png", "cost.png"}
+    assert files == {
+        "table.csv",
+        "table.tex",
+        "tests.csv",
+        "comparison.md",
+        "dice.png",
+        "hd95_mm.png",
+        "cost.png",
+    }
     with (tmp_path / "out" / "tests.csv").open() as lines:
         rows = list(csv.DictReader(lines))
     assert {row["other"] for row in rows} == {"other"}
@@ -242,7 +290,9 @@ def test_the_command_line(tmp_path: Path) -> None:
     again = CliRunner().invoke(app, command)
     assert again.exit_code == 2
     assert "is not an empty folder" in again.stderr
-    as_json = CliRunner().invoke(app, [*command[:-1], str(tmp_path / "two"), "--json", "--reference", "other"])
+    as_json = CliRunner().invoke(
+        app, [*command[:-1], str(tmp_path / "two"), "--json", "--reference", "other"]
+    )
     assert json.loads(as_json.stdout)["reference"] == "other"
 
 

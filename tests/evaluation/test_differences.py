@@ -26,14 +26,20 @@ START = {
 SMALL = ["data.patch_size=[16,16,16]", "model.widths=[8,16]", "model.window=4"]
 
 
-def write_run(run: Path, *changes: str, fold: int = 0, start: dict[str, Any] | None = None, data: str = "0") -> Path:
+def write_run(
+    run: Path, *changes: str, fold: int = 0, start: dict[str, Any] | None = None, data: str = "0"
+) -> Path:
     """A fold as `train` leaves it, without its weights."""
     folder = run / f"fold{fold}"
     folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(to_yaml(change_preset(load_preset("isles22"), [*SMALL, *changes])))
+    (folder / "config.yaml").write_text(
+        to_yaml(change_preset(load_preset("isles22"), [*SMALL, *changes]))
+    )
     (folder / "run.json").write_text(json.dumps([START | (start or {})]))
     (folder / "cases.json").write_text(json.dumps({"a": f"a-{data}", "b": "b-1"}))
-    (run / "folds.json").write_text(json.dumps({"origin": "seed 0", "folds": {"0": ["a"], "1": ["b"]}}))
+    (run / "folds.json").write_text(
+        json.dumps({"origin": "seed 0", "folds": {"0": ["a"], "1": ["b"]}})
+    )
     write_scores(folder / "scores.csv", [Score("a", "lesion", "dice", 0.5)])
     return folder
 
@@ -56,7 +62,11 @@ def test_runs_that_say_the_same_do_not_differ(tmp_path: Path) -> None:
         ("training.seed=7", "training.seed", [0, 7]),
         ("training.folds=3", "training.folds", [5, 3]),
         ("training.optimizer=muon", "training.optimizer", ["adamw", "muon"]),
-        ("training.deep_supervision_weights=[1.0]", "training.deep_supervision_weights", [[1.0, 0.5, 0.25], [1.0]]),
+        (
+            "training.deep_supervision_weights=[1.0]",
+            "training.deep_supervision_weights",
+            [[1.0, 0.5, 0.25], [1.0]],
+        ),
         ("data.spacing_mm=[1,1,1]", "data.spacing_mm", [[2.0, 2.0, 2.0], [1.0, 1.0, 1.0]]),
         ("data.normalization=none", "data.normalization", ["zscore-nonzero", "none"]),
         ("data.augmentation.flip.probability=0", "data.augmentation.flip.probability", [0.5, 0.0]),
@@ -74,12 +84,18 @@ def test_settings(tmp_path: Path, change: str, what: str, values: list[Any]) -> 
     [
         ({"data": "/other"}, "data folder", "/other"),
         ({"init": "zoo:isles22-stroke"}, "init", "zoo:isles22-stroke"),
-        ({"versions": {"factorizer": "0.2.0", "torch": "2.13.0"}}, "version of factorizer", "0.2.0"),
+        (
+            {"versions": {"factorizer": "0.2.0", "torch": "2.13.0"}},
+            "version of factorizer",
+            "0.2.0",
+        ),
         ({"versions": {"factorizer": "0.1.0", "torch": "2.9.0"}}, "version of torch", "2.9.0"),
         ({"seconds": {"training": 99.0}}, "seconds of training", 99.0),
     ],
 )
-def test_what_the_record_of_a_run_says(tmp_path: Path, start: dict[str, Any], what: str, value: Any) -> None:
+def test_what_the_record_of_a_run_says(
+    tmp_path: Path, start: dict[str, Any], what: str, value: Any
+) -> None:
     first, second = write_run(tmp_path / "a"), write_run(tmp_path / "b", start=start)
     assert [values[1] for values in differing(first, second).values()] == [value]
     assert list(differing(first, second)) == [what]
@@ -102,14 +118,20 @@ def test_a_whole_cross_validation_is_one_run(tmp_path: Path) -> None:
     found = differing(tmp_path / "a", tmp_path / "b")
     assert found == {"training.max_steps": [100_000, "60 / 59"]}
     assert read_facts(tmp_path / "a")["seconds of training"] == 24
-    assert differing(tmp_path / "a", tmp_path / "a" / "fold0")["held out"] == ["fold0 / fold1", "fold0"]
+    assert differing(tmp_path / "a", tmp_path / "a" / "fold0")["held out"] == [
+        "fold0 / fold1",
+        "fold0",
+    ]
 
 
 def test_another_system_is_named_with_the_options_that_both_have(tmp_path: Path) -> None:
     changes = ["model.name=nnunet", "model.widths=[8,32]"]
     first, second = write_run(tmp_path / "a"), write_run(tmp_path / "b", *changes)
     found = differing(first, second)
-    assert found == {"model.name": ["swin-factorizer", "nnunet"], "model.widths": [[8, 16], [8, 32]]}
+    assert found == {
+        "model.name": ["swin-factorizer", "nnunet"],
+        "model.widths": [[8, 16], [8, 32]],
+    }
     differences = find_differences({"one": read_facts(first), "two": read_facts(second)})
     assert all(difference.is_the_system for difference in differences)
 
@@ -138,9 +160,9 @@ def test_the_command_shows_them_everywhere(tmp_path: Path) -> None:
     assert "| training.max\\_steps | 100000 | 30 |" in page
     assert "| data folder | /data/strokes | /a\\|b |" in page
     as_json = CliRunner().invoke(app, [*command, str(tmp_path / "two"), "--json"])
-    assert {"what": "training.max_steps", "values": {"long": 100_000, "short": 30}} in json.loads(as_json.stdout)[
-        "differences"
-    ]
+    assert {"what": "training.max_steps", "values": {"long": 100_000, "short": 30}} in json.loads(
+        as_json.stdout
+    )["differences"]
 
 
 def test_runs_that_are_the_same_and_scores_alone_are_said(tmp_path: Path) -> None:
@@ -150,7 +172,10 @@ def test_runs_that_are_the_same_and_scores_alone_are_said(tmp_path: Path) -> Non
     assert difference_lines(same) == ["nothing that they wrote down"]
     assert "Nothing that they wrote down" in str(comparison_files(same)["comparison.md"])
     alone = compare_entries([Entry("one", scores), Entry("two", scores)])
-    assert [line.split(",")[0] for line in difference_lines(alone)] == ["one: unknown", "two: unknown"]
+    assert [line.split(",")[0] for line in difference_lines(alone)] == [
+        "one: unknown",
+        "two: unknown",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -15,18 +15,30 @@ from factorizer.cli import app
 
 
 def evaluate(folder: Path, preset: str, *options: str, output: str = "scores.csv"):
-    command = ["evaluate", "-p", str(folder / "p"), "-r", str(folder / "r"), "--preset", preset, "--json"]
+    command = [
+        "evaluate",
+        "-p",
+        str(folder / "p"),
+        "-r",
+        str(folder / "r"),
+        "--preset",
+        preset,
+        "--json",
+    ]
     return CliRunner().invoke(app, [*command, "-o", str(folder / output), *options])
 
 
 @pytest.mark.parametrize("style", ["_", "-"])
 def test_copies_of_a_challenge_labels_are_perfect_in_its_values(tmp_path: Path, style: str) -> None:
-    """BraTS swaps edema and necrosis against the Decathlon: the same files, read as one or the other."""
+    """BraTS swaps edema and necrosis against the Decathlon: the same files, read as one or the
+    other."""
     names = ["BraTS-GLI-00001-000", "BraTS-GLI-00002-000"]
     write_brats(tmp_path / "r", names, style=style)
     (tmp_path / "p").mkdir()
     for name in names:
-        shutil.copy(tmp_path / "r" / name / f"{name}{style}seg.nii.gz", tmp_path / "p" / f"{name}.nii.gz")
+        shutil.copy(
+            tmp_path / "r" / name / f"{name}{style}seg.nii.gz", tmp_path / "p" / f"{name}.nii.gz"
+        )
     result = evaluate(tmp_path, "brats", "--prediction-values", "dataset")
     assert result.exit_code == 0, result.output
     means = json.loads(result.stdout)["means"]
@@ -68,7 +80,15 @@ def test_labels_without_their_images_are_explained(tmp_path: Path) -> None:
     write_isles(tmp_path / "set", cases=1)
     write_nifti(tmp_path / "p" / "sub-strokecase0000.nii.gz", np.zeros((12, 10, 8), np.uint8))
     shutil.move(tmp_path / "set" / "derivatives", tmp_path / "derivatives")
-    command = ["evaluate", "-p", str(tmp_path / "p"), "-r", str(tmp_path / "derivatives"), "--preset", "isles22"]
+    command = [
+        "evaluate",
+        "-p",
+        str(tmp_path / "p"),
+        "-r",
+        str(tmp_path / "derivatives"),
+        "--preset",
+        "isles22",
+    ]
     result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "scores.csv")])
     assert result.exit_code == 2
     assert f"give {tmp_path}" in result.stderr.replace("\n", "")
@@ -81,5 +101,8 @@ def test_many_cases_without_a_prediction_are_counted_on_one_short_line(tmp_path:
     for index in range(1, 9):
         (tmp_path / "p" / f"case{index}.nii.gz").unlink()
     result = evaluate(tmp_path, "hippocampus")
-    assert "8 references without a prediction: case1, case2, case3, case4, case5 and 3 more" in result.stderr
+    assert (
+        "8 references without a prediction: case1, case2, case3, case4, case5 and 3 more"
+        in result.stderr
+    )
     assert len(json.loads(result.stdout)["unmatched"]["references"]) == 8

@@ -31,10 +31,14 @@ def directed_95(a: np.ndarray, b: np.ndarray, spacing: tuple[float, ...]) -> flo
 def test_random_masks_agree_with_others(seed: int, spacing: tuple[float, ...]) -> None:
     a, b = blobs(seed), blobs(seed + 100)
     tensors = [torch.from_numpy(mask)[None, None].float() for mask in (a, b)]
-    assert dice(a, b) == pytest.approx(compute_dice(*tensors, include_background=True).item(), abs=1e-6)
+    assert dice(a, b) == pytest.approx(
+        compute_dice(*tensors, include_background=True).item(), abs=1e-6
+    )
     expected = max(directed_95(a, b, spacing), directed_95(b, a, spacing))
     assert hd95_mm(a, b, spacing) == pytest.approx(expected, abs=1e-9)
-    theirs = compute_hausdorff_distance(*tensors, include_background=True, percentile=95, spacing=spacing).item()
+    theirs = compute_hausdorff_distance(
+        *tensors, include_background=True, percentile=95, spacing=spacing
+    ).item()
     assert hd95_mm(a, b, spacing) == pytest.approx(theirs, rel=1e-4)
 
 

@@ -31,15 +31,25 @@ SPACING = (1.0, 2.0, 3.0)
 HEADER = "case,region,metric,value\n"
 
 
-def score(prediction: np.ndarray, reference: np.ndarray, **options: object) -> dict[tuple[str, str], float]:
+def score(
+    prediction: np.ndarray, reference: np.ndarray, **options: object
+) -> dict[tuple[str, str], float]:
     rows = score_label_maps(
-        "case", prediction, reference, labels=BRATS.labels, regions=BRATS.regions, spacing_mm=SPACING, **options
+        "case",
+        prediction,
+        reference,
+        labels=BRATS.labels,
+        regions=BRATS.regions,
+        spacing_mm=SPACING,
+        **options,
     )
     assert [row.metric for row in rows[: len(METRICS)]] == list(METRICS)
     return {(row.region, row.metric): row.value for row in rows}
 
 
-def ball(centre: tuple[int, ...], radius: float, shape: tuple[int, ...] = (20, 20, 20)) -> np.ndarray:
+def ball(
+    centre: tuple[int, ...], radius: float, shape: tuple[int, ...] = (20, 20, 20)
+) -> np.ndarray:
     grid = np.stack(np.meshgrid(*map(np.arange, shape), indexing="ij"), -1)
     return np.linalg.norm(grid - np.array(centre), axis=-1) <= radius
 
@@ -47,7 +57,9 @@ def ball(centre: tuple[int, ...], radius: float, shape: tuple[int, ...] = (20, 2
 def test_conventions_for_empty_masks() -> None:
     empty, edema = np.zeros((20, 20, 20), np.uint8), ball((10, 10, 10), 3).astype(np.uint8)
     both = score(empty, empty)
-    assert {both["WT", m] for m in ("dice", "lesion_f1", "lesion_recall", "lesion_precision")} == {1.0}
+    assert {both["WT", m] for m in ("dice", "lesion_f1", "lesion_recall", "lesion_precision")} == {
+        1.0
+    }
     assert both["WT", "hd95_mm"] == 0
     diagonal = sqrt(20**2 + 40**2 + 60**2)
     for prediction, reference in ((empty, edema), (edema, empty)):
@@ -74,12 +86,17 @@ def lesions_by_hand(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]
 
 @pytest.mark.parametrize("seed", range(5))
 def test_lesions_against_a_count_one_by_one(seed: int) -> None:
-    fields = [gaussian_filter(np.random.default_rng((seed, i)).standard_normal((24, 20, 16)), 1.2) for i in (0, 1)]
+    fields = [
+        gaussian_filter(np.random.default_rng((seed, i)).standard_normal((24, 20, 16)), 1.2)
+        for i in (0, 1)
+    ]
     ours, theirs = (field > 2 * field.std() for field in fields)
     precision, recall = lesions_by_hand(ours, theirs)
     found = detect_lesions(ours, theirs)
     assert (found.precision, found.recall) == (precision, recall)
-    assert found.f1 == pytest.approx(2 * precision * recall / (precision + recall) if precision + recall else 0)
+    assert found.f1 == pytest.approx(
+        2 * precision * recall / (precision + recall) if precision + recall else 0
+    )
 
 
 def test_lesions_that_touch_at_a_corner_are_one() -> None:
@@ -92,15 +109,29 @@ def test_lesions_that_touch_at_a_corner_are_one() -> None:
 
 def test_means_tell_hd95_both_ways() -> None:
     def case(name: str, hd95: float, volumes: tuple[float, float]) -> list[Score]:
-        values = {"dice": 0.5, "hd95_mm": hd95, "volume_ml": volumes[0], "reference_volume_ml": volumes[1]}
+        values = {
+            "dice": 0.5,
+            "hd95_mm": hd95,
+            "volume_ml": volumes[0],
+            "reference_volume_ml": volumes[1],
+        }
         return [Score(name, "WT", metric, value) for metric, value in values.items()]
 
-    means = mean_scores([*case("a", 4, (1, 1)), *case("b", 8, (2, 3)), *case("c", 300, (0, 5)), *case("d", 0, (0, 0))])
+    means = mean_scores(
+        [
+            *case("a", 4, (1, 1)),
+            *case("b", 8, (2, 3)),
+            *case("c", 300, (0, 5)),
+            *case("d", 0, (0, 0)),
+        ]
+    )
     assert means["WT"].cases == 4
     assert means["WT"].undefined == 1
     assert means["WT"].hd95_mm == 4
     assert means["WT"].penalized_hd95_mm == 78
-    elsewhere = mean_scores([Score("a", "x", "hd95_mm", 2.0), Score("b", "x", "hd95_mm", float("nan"))])["x"]
+    elsewhere = mean_scores(
+        [Score("a", "x", "hd95_mm", 2.0), Score("b", "x", "hd95_mm", float("nan"))]
+    )["x"]
     assert (elsewhere.undefined, elsewhere.hd95_mm) == (1, 2)
 
 
@@ -110,7 +141,10 @@ def test_a_table_that_is_wrong_is_named(tmp_path: Path) -> None:
     write_scores(file, rows)
     assert read_scores(file) == rows
     for text, message in (
-        ("case,region\na,b\n", "has the columns case, region, and no metric, value; a scores.csv has"),
+        (
+            "case,region\na,b\n",
+            "has the columns case, region, and no metric, value; a scores.csv has",
+        ),
         ("case,region,metric,value\n", "it holds no score"),
         ("case,region,metric,value\n,b,dice,1\n", "line 2: the case is empty"),
         ("case,region,metric,value\na,b,dice,x\n", "line 2: the value is 'x'"),
@@ -137,12 +171,16 @@ def test_a_table_that_is_wrong_is_named(tmp_path: Path) -> None:
         ("surface_dice", "1e300"),
     ],
 )
-def test_values_that_cannot_be_are_refused_by_every_reader(tmp_path: Path, metric: str, value: str) -> None:
+def test_values_that_cannot_be_are_refused_by_every_reader(
+    tmp_path: Path, metric: str, value: str
+) -> None:
     file = tmp_path / "scores.csv"
     file.write_text(f"{HEADER}a,WT,dice,0.5\nb,WT,{metric},{value}\n")
     command = ["compare", f"one={file}", f"two={file}", "-o", str(tmp_path / "out")]
     compared = CliRunner().invoke(app, command)
-    profiled = CliRunner().invoke(app, ["profile", "--preset", "isles22", "--scores", f"nnunet={file}"])
+    profiled = CliRunner().invoke(
+        app, ["profile", "--preset", "isles22", "--scores", f"nnunet={file}"]
+    )
     for result in (compared, profiled):
         assert result.exit_code == 2
         assert f"{file}: line 3: {metric} is {float(value):g}; it must be from" in result.stderr
@@ -151,14 +189,18 @@ def test_values_that_cannot_be_are_refused_by_every_reader(tmp_path: Path, metri
 def test_values_that_can_be_are_read_and_an_endless_distance_is_undefined(tmp_path: Path) -> None:
     file = tmp_path / "scores.csv"
     lines = ["hd95_mm,inf", "dice,nan", "volume_difference_ml,-12.5", "surface_dice,-3"]
-    file.write_text("\ufeffCase;Region;Metric;Value\n" + "".join(f"a;WT;{x.replace(',', ';')}\n" for x in lines))
+    file.write_text(
+        "\ufeffCase;Region;Metric;Value\n" + "".join(f"a;WT;{x.replace(',', ';')}\n" for x in lines)
+    )
     values = [row.value for row in read_scores(file)]
     assert isnan(values[0])
     assert isnan(values[1])
     assert values[2:] == [-12.5, -3]
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+a", "-a", "@a", "a|b", "[/x]", 'a"b', "a\nb", "\x1b[31m"])
+@pytest.mark.parametrize(
+    "name", ["=1+1", "+a", "-a", "@a", "a|b", "[/x]", 'a"b', "a\nb", "\x1b[31m"]
+)
 def test_names_are_the_same_when_they_are_read(tmp_path: Path, name: str) -> None:
     write_scores(tmp_path / "scores.csv", [Score(name, name, "dice", 0.5)])
     assert read_scores(tmp_path / "scores.csv") == [Score(name, name, "dice", 0.5)]
@@ -209,12 +251,23 @@ def test_a_large_case_takes_less_than_two_seconds() -> None:
 
 
 def ball_distance(centre: tuple[int, ...], shape: tuple[int, ...]) -> np.ndarray:
-    axes = np.meshgrid(*(np.arange(n, dtype=np.float32) - c for n, c in zip(shape, centre, strict=True)), indexing="ij")
+    axes = np.meshgrid(
+        *(np.arange(n, dtype=np.float32) - c for n, c in zip(shape, centre, strict=True)),
+        indexing="ij",
+    )
     return np.sqrt(sum(axis**2 for axis in axes))
 
 
 def evaluate(tmp_path: Path, *options: str):
-    command = ["evaluate", "-p", str(tmp_path / "p"), "-r", str(tmp_path / "r"), "--preset", "brats"]
+    command = [
+        "evaluate",
+        "-p",
+        str(tmp_path / "p"),
+        "-r",
+        str(tmp_path / "r"),
+        "--preset",
+        "brats",
+    ]
     return CliRunner().invoke(app, [*command, "-o", str(tmp_path / "scores.csv"), *options])
 
 
@@ -231,7 +284,10 @@ def test_folders_of_label_files(tmp_path: Path) -> None:
     printed = json.loads(result.stdout)
     assert printed["means"]["WT"]["dice"] == 0.5
     assert printed["means"]["WT"]["undefined"] == 1
-    assert printed["unmatched"] == {"predictions": ["only_prediction"], "references": ["only_reference"]}
+    assert printed["unmatched"] == {
+        "predictions": ["only_prediction"],
+        "references": ["only_reference"],
+    }
     assert "HD95 is the diagonal of the image" in printed["conventions"]
     assert {row.case for row in read_scores(tmp_path / "scores.csv")} == {"a", "b"}
     summary = json.loads((tmp_path / "summary.json").read_text())

@@ -1,6 +1,7 @@
 """Runs commands of Factorizer in forked processes, each within limits of time and memory.
 
-The heavy packages are imported once; a fork then costs milliseconds, so that hundreds of inputs are tried in a minute.
+The heavy packages are imported once; a fork then costs milliseconds, so that hundreds of inputs are
+tried in a minute.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from pathlib import Path
 GIB = 2**30
 MOST_SECONDS = 20.0
 MOST_BYTES = 2 * GIB
-ROOM = 8 * GIB  # of addresses that a command may ask for: what is asked for and not used costs nothing
+ROOM = (
+    8 * GIB
+)  # of addresses that a command may ask for: what is asked for and not used costs nothing
 BUG = 70  # exit code of a command that ended with an exception
 
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended: its exit code (negative for a signal), what it printed, seconds and peak memory."""
+    """How a command ended: its exit code (negative for a signal), what it printed, seconds and peak
+    memory."""
 
     code: int
     output: str
@@ -49,7 +53,9 @@ def import_everything() -> None:
     import factorizer.training.run  # noqa: F401
 
 
-def run_command(arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str] | None = None) -> Result:
+def run_command(
+    arguments: Sequence[str], *, folder: Path, environment: Mapping[str, str] | None = None
+) -> Result:
     """Run `factorizer ARGUMENTS` in a folder."""
     log = folder / "output.txt"
     started = time.monotonic()
@@ -79,7 +85,9 @@ def wait_for(child: int, deadline: float) -> tuple[int, resource.struct_rusage]:
         pause = min(2 * pause, 0.05)
 
 
-def run_child(arguments: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str]) -> None:
+def run_child(
+    arguments: Sequence[str], folder: Path, log: Path, environment: Mapping[str, str]
+) -> None:
     """The forked process: it never returns."""
     code = BUG
     try:

@@ -13,17 +13,22 @@ from arena import BUG, GIB, MOST_BYTES, MOST_SECONDS, Result
 
 # errors of Python that a user cannot understand: they are ours, whatever colour they are printed in
 OURS = (
-    r"Traceback \(most recent call last\)|zip\(\) argument|object is not|has no attribute|NoneType|index out of range"
-    r"|not subscriptable|unhashable|invalid literal for int|could not convert string|unexpected keyword argument"
-    r"|required positional argument|not supported between instances|cannot unpack|values to unpack|must be str"
-    r"|can't multiply sequence|unsupported operand|division by zero|maximum recursion depth|KeyError|ValueError\("
+    r"Traceback \(most recent call last\)|zip\(\) argument|object is not|has no "
+    r"attribute|NoneType|index out of range"
+    r"|not subscriptable|unhashable|invalid literal for int|could not convert string|unexpected "
+    r"keyword argument"
+    r"|required positional argument|not supported between instances|cannot unpack|values to "
+    r"unpack|must be str"
+    r"|can't multiply sequence|unsupported operand|division by zero|maximum recursion "
+    r"depth|KeyError|ValueError\("
 )
 Outcome = Literal["refused", "accepted", "unknown"]
 
 
 @dataclass(frozen=True)
 class Base:
-    """What is right and is then damaged: scans with labels, photographs, a trained fold, and its predictions."""
+    """What is right and is then damaged: scans with labels, photographs, a trained fold, and its
+    predictions."""
 
     strokes: Path
     photographs: Path
@@ -33,10 +38,11 @@ class Base:
 
 @dataclass(frozen=True)
 class Attack:
-    """`right` is what should happen: the input is refused, accepted, or either, as long as it is done properly.
+    """`right` is what should happen: the input is refused, accepted, or either, as long as it is
+    done properly.
 
-    `names` are texts that the output must have, such as the name of the bad file; `written` are files that must exist
-    afterwards, and `untouched` files that must not.
+    `names` are texts that the output must have, such as the name of the bad file; `written` are
+    files that must exist afterwards, and `untouched` files that must not.
     """
 
     name: str

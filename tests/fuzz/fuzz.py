@@ -1,9 +1,12 @@
-"""Attack every reader of Factorizer with hostile inputs: `make fuzz MINUTES=10`, and in small a part of `make test`.
+"""Attack every reader of Factorizer with hostile inputs: `make fuzz MINUTES=10`, and in small a
+part of `make test`.
 
-    python tests/fuzz/fuzz.py --seed 0 --rounds 1      # the fixed list once, and random inputs from a seed
-    python tests/fuzz/fuzz.py --minutes 10             # the same with new seeds until the time is over
+    python tests/fuzz/fuzz.py --seed 0 --rounds 1      # the fixed list once, and random inputs from
+    a seed python tests/fuzz/fuzz.py --minutes 10             # the same with new seeds until the
+    time is over
 
-An input that is taken wrongly is kept with what it printed, and named with the seed that makes it again.
+An input that is taken wrongly is kept with what it printed, and named with the seed that makes it
+again.
 """
 
 from __future__ import annotations
@@ -74,7 +77,9 @@ def fixed_makers() -> list[Maker]:
     makers += [texts.known_preset(name) for name in (*texts.YAMLS, *texts.CONTENTS)]
     makers += [texts.known_description(name) for name in texts.CONTENTS]
     makers.append(texts.marked_description)
-    makers += [texts.known_list(name, ending) for name in texts.CONTENTS for ending in (".csv", ".json")]
+    makers += [
+        texts.known_list(name, ending) for name in texts.CONTENTS for ending in (".csv", ".json")
+    ]
     makers += [texts.hostile_scores(name) for name in texts.SCORES]
     makers += [models.hostile_safetensors(kind) for kind in models.SAFETENSORS]
     makers += [models.hostile_checkpoint(kind) for kind in models.CHECKPOINTS for _ in range(2)]
@@ -119,12 +124,38 @@ class Tally:
 def make_base(folder: Path) -> Base:
     """Good data and a good run, made by the commands themselves."""
     strokes, run = folder / "strokes", folder / "run"
-    must_run(["data", "synth", "isles22", "-o", str(strokes), "--cases", "6", "--size", "24"], folder)
+    must_run(
+        ["data", "synth", "isles22", "-o", str(strokes), "--cases", "6", "--size", "24"], folder
+    )
     changes = [part for change in TRAINING for part in ("--set", change)]
-    common = ["--data", str(strokes), "--out", str(run), "--fold", "1", "--device", "cpu", "--workers", "0"]
+    common = [
+        "--data",
+        str(strokes),
+        "--out",
+        str(run),
+        "--fold",
+        "1",
+        "--device",
+        "cpu",
+        "--workers",
+        "0",
+    ]
     must_run(["train", "--preset", "isles22", *common, *changes], folder)
     predictions = folder / "predictions"
-    must_run(["predict", "-i", str(strokes), "-o", str(predictions), "--run", str(run), "--device", "cpu"], folder)
+    must_run(
+        [
+            "predict",
+            "-i",
+            str(strokes),
+            "-o",
+            str(predictions),
+            "--run",
+            str(run),
+            "--device",
+            "cpu",
+        ],
+        folder,
+    )
     photographs = folder / "photographs"
     photographs.mkdir()
     for name in ("Image_01L", "Image_01R", "Image_02L"):
@@ -149,12 +180,16 @@ def plan_round(seed: int, *, with_fixed: bool) -> Iterator[tuple[Maker, str]]:
             yield maker, f"{seed}-{maker.__name__}-{index}"
 
 
-def try_attack(maker: Maker, seed: str, base: Base, folder: Path, tally: Tally, kept: Path | None) -> None:
+def try_attack(
+    maker: Maker, seed: str, base: Base, folder: Path, tally: Tally, kept: Path | None
+) -> None:
     """Make an input, run its command, and note what is wrong with how it was taken."""
     folder.mkdir()
     attack = maker(random.Random(seed), base, folder)
     result = run_command(attack.arguments, folder=folder, environment=attack.environment)
-    if result.timed_out:  # a busy machine may stand still for seconds; what hangs by itself hangs again
+    if (
+        result.timed_out
+    ):  # a busy machine may stand still for seconds; what hangs by itself hangs again
         remove(folder)
         folder.mkdir()
         attack = maker(random.Random(seed), base, folder)
@@ -164,7 +199,13 @@ def try_attack(maker: Maker, seed: str, base: Base, folder: Path, tally: Tally, 
     if complaint:
         tally.failures.append(describe(attack, seed, complaint, result))
         if kept is not None:
-            shutil.copytree(folder, kept / seed, symlinks=True, ignore_dangling_symlinks=True, dirs_exist_ok=True)
+            shutil.copytree(
+                folder,
+                kept / seed,
+                symlinks=True,
+                ignore_dangling_symlinks=True,
+                dirs_exist_ok=True,
+            )
     remove(folder)
 
 
@@ -176,7 +217,9 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def work_and_exit(share: int, options: argparse.Namespace, base: Base, scratch: Path, report: Path) -> None:
+def work_and_exit(
+    share: int, options: argparse.Namespace, base: Base, scratch: Path, report: Path
+) -> None:
     """A forked process: it must not clean up what is its parent's."""
     try:
         work(share, options.jobs, options, base, scratch, report)
@@ -186,8 +229,11 @@ def work_and_exit(share: int, options: argparse.Namespace, base: Base, scratch: 
     os._exit(0)
 
 
-def work(share: int, jobs: int, options: argparse.Namespace, base: Base, scratch: Path, report: Path) -> None:
-    """One of several processes: every so many-th attack of every round, then its tally into a file."""
+def work(
+    share: int, jobs: int, options: argparse.Namespace, base: Base, scratch: Path, report: Path
+) -> None:
+    """One of several processes: every so many-th attack of every round, then its tally into a
+    file."""
     tally = Tally(0, [])
     deadline = time.monotonic() + 60 * options.minutes if options.minutes else None
     rounds = 0
@@ -205,12 +251,20 @@ def work(share: int, jobs: int, options: argparse.Namespace, base: Base, scratch
 
 
 def parse_options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seed", type=int, default=0, help="of the first round; later rounds count on from it")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the first round; later rounds count on from it"
+    )
     parser.add_argument("--rounds", type=int, default=1)
-    parser.add_argument("--minutes", type=float, default=0.0, help="go on with new seeds until so many are over")
+    parser.add_argument(
+        "--minutes", type=float, default=0.0, help="go on with new seeds until so many are over"
+    )
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--only", default="", help="only attacks whose seed has this in it, to try one again")
+    parser.add_argument(
+        "--only", default="", help="only attacks whose seed has this in it, to try one again"
+    )
     parser.add_argument("--keep", type=Path, help="a folder for the inputs that were taken wrongly")
     parser.add_argument("--json", type=Path, help="a file for the tally")
     return parser.parse_args()
@@ -251,9 +305,17 @@ def show(parts: list[dict], seconds: float, file: Path | None) -> None:
     for failure in failures:
         print(f"\n{failure['attack']}: {failure['complaint']}  (--only {failure['seed']})")
         print(f"  factorizer {' '.join(failure['command'])}".encode("unicode_escape").decode())
-        print("  " + failure["output"].strip()[-600:].encode("unicode_escape").decode().replace("\\n", "\n  "))
+        print(
+            "  "
+            + failure["output"]
+            .strip()[-600:]
+            .encode("unicode_escape")
+            .decode()
+            .replace("\\n", "\n  ")
+        )
     print(
-        f"{tally['attacks']} attacks in {seconds:.0f} s: {len(failures)} taken wrongly; the slowest took "
+        f"{tally['attacks']} attacks in {seconds:.0f} s: {len(failures)} taken wrongly; the "
+        "slowest took "
         f"{tally['slowest_seconds']:.1f} s, the largest {tally['highest_gib']:.2f} GiB"
     )
     sys.exit(bool(failures))

@@ -1,4 +1,5 @@
-"""Hostile cohorts: names that collide, loose files, outputs of another model, and cases that cannot be used."""
+"""Hostile cohorts: names that collide, loose files, outputs of another model, and cases that cannot
+be used."""
 
 from __future__ import annotations
 
@@ -15,7 +16,15 @@ from attacks import Attack, Base, Outcome, damage_bytes, mutate
 from hostile_images import KNOWN, copy_strokes, plain_image, set_field, with_units
 from hostile_texts import CONTENTS, list_rows, predict_list
 
-UNUSABLE = ("giant voxels", "cut", "a dimension of 0", "NaN voxels", "all zero", "giant", "offset 0")
+UNUSABLE = (
+    "giant voxels",
+    "cut",
+    "a dimension of 0",
+    "NaN voxels",
+    "all zero",
+    "giant",
+    "offset 0",
+)
 
 
 def train_with_unusable(name: str) -> Callable[[random.Random, Base, Path], Attack]:
@@ -25,7 +34,16 @@ def train_with_unusable(name: str) -> Callable[[random.Random, Base, Path], Atta
         data, image, bad, _ = copy_strokes(base, folder, 6)
         image.unlink()
         image.write_bytes(gzip.compress(KNOWN[name][0](plain_image(base)), 1))
-        common = ["--data", str(data), "--out", str(folder / "run"), "--device", "cpu", "--workers", "0"]
+        common = [
+            "--data",
+            str(data),
+            "--out",
+            str(folder / "run"),
+            "--device",
+            "cpu",
+            "--workers",
+            "0",
+        ]
         arguments = ["train", "--preset", str(base.run / "config.yaml"), *common, "--fold", "1"]
         written = [folder / "run" / "fold1" / "scores.csv"]
         return Attack(f"training with {name}", arguments, "accepted", names=[bad], written=written)
@@ -43,7 +61,16 @@ def train_with_voxels(size: float) -> Callable[[random.Random, Base, Path], Atta
             content = bytearray(gzip.decompress(file.read_bytes()))
             file.unlink()
             file.write_bytes(gzip.compress(with_units(2, size)(content), 1))
-        common = ["--data", str(data), "--out", str(folder / "run"), "--device", "cpu", "--workers", "0"]
+        common = [
+            "--data",
+            str(data),
+            "--out",
+            str(folder / "run"),
+            "--device",
+            "cpu",
+            "--workers",
+            "0",
+        ]
         arguments = ["train", "--preset", str(base.run / "config.yaml"), *common, "--fold", "1"]
         return Attack(f"training with voxels of {size:g} mm", arguments, "accepted", names=[bad])
 
@@ -62,8 +89,19 @@ def plain_files(name: str) -> Callable[[random.Random, Base, Path], Attack]:
         assert len(good) > 352
         files = ["-i", "p_dwi.nii", "-i", "p_adc.nii"]
         if name in ("metres", "micrometres"):  # only one of the two channels says so
-            return Attack(f"plain file, {name}", ["predict", *files, "-o", "out", "--run", str(base.run)])
-        arguments = ["predict", *files, "-o", str(folder / "out"), "--run", str(base.run), "--device", "cpu"]
+            return Attack(
+                f"plain file, {name}", ["predict", *files, "-o", "out", "--run", str(base.run)]
+            )
+        arguments = [
+            "predict",
+            *files,
+            "-o",
+            str(folder / "out"),
+            "--run",
+            str(base.run),
+            "--device",
+            "cpu",
+        ]
         names = ["p_dwi.nii"] if right == "refused" else []
         return Attack(f"plain file, {name}", arguments, right, names=names)
 
@@ -80,7 +118,17 @@ def channel_folder(random_: random.Random, base: Base, folder: Path) -> Attack:
     for channel in ("DWI", "ADC"):
         spelled = random_.choice([channel, channel.lower()])
         os.link(row[channel], images / f"{case}{separator}{spelled}.nii.gz")
-    arguments = ["predict", "-i", str(images), "-o", str(folder / "out"), "--run", str(base.run), "--device", "cpu"]
+    arguments = [
+        "predict",
+        "-i",
+        str(images),
+        "-o",
+        str(folder / "out"),
+        "--run",
+        str(base.run),
+        "--device",
+        "cpu",
+    ]
     written = [folder / "out" / f"{case}.nii.gz"]
     return Attack("files named after channels", arguments, "accepted", written=written)
 
@@ -114,9 +162,22 @@ def continued(kind: str) -> Callable[[random.Random, Base, Path], Attack]:
             shutil.copyfile(image, out / f"{case}.nii.gz")
         else:
             shutil.copyfile(next(data.rglob("*_msk.nii.gz")), out / f"{case}.nii.gz")
-        arguments = ["predict", "-i", str(data), "-o", str(out), "--run", str(base.run), "--device", "cpu"]
+        arguments = [
+            "predict",
+            "-i",
+            str(data),
+            "-o",
+            str(out),
+            "--run",
+            str(base.run),
+            "--device",
+            "cpu",
+        ]
         return Attack(
-            f"--continue with {kind}", [*arguments, "--continue"], right, names=[case] if kind != "nothing" else []
+            f"--continue with {kind}",
+            [*arguments, "--continue"],
+            right,
+            names=[case] if kind != "nothing" else [],
         )
 
     return make
@@ -144,9 +205,19 @@ def hostile_prediction(random_: random.Random, base: Base, folder: Path) -> Atta
     else:
         content = bytearray(b"text")
     victim.write_bytes(gzip.compress(bytes(content), 1))
-    arguments = ["evaluate", "-p", str(predictions), "-r", str(base.strokes), "--preset", "isles22-small"]
+    arguments = [
+        "evaluate",
+        "-p",
+        str(predictions),
+        "-r",
+        str(base.strokes),
+        "--preset",
+        "isles22-small",
+    ]
     arguments += ["-o", str(folder / "scores.csv")]
-    return Attack(f"prediction, {kind}", arguments, "refused", names=[victim.name.removesuffix(".nii.gz")])
+    return Attack(
+        f"prediction, {kind}", arguments, "refused", names=[victim.name.removesuffix(".nii.gz")]
+    )
 
 
 def swapped_folds(random_: random.Random, base: Base, folder: Path) -> Attack:
@@ -159,7 +230,15 @@ def swapped_folds(random_: random.Random, base: Base, folder: Path) -> Attack:
     (run / "folds.json").write_text(json.dumps(content))
     (run / "fold1" / "scores.csv").unlink()
     common = ["--data", str(base.strokes), "--out", str(run), "--device", "cpu", "--workers", "0"]
-    arguments = ["train", "--preset", str(base.run / "config.yaml"), "--fold", "1", "--resume", *common]
+    arguments = [
+        "train",
+        "--preset",
+        str(base.run / "config.yaml"),
+        "--fold",
+        "1",
+        "--resume",
+        *common,
+    ]
     return Attack("swapped folds", arguments, "refused", names=["fold"])
 
 
@@ -185,11 +264,14 @@ def labelled_list(random_: random.Random, base: Base, folder: Path) -> Attack:
             cells = row.values() if isinstance(row, dict) else [row]
             lines.append(";".join(map(str, cells)))
         file.write_text("\ufeff" + "\n".join(lines), errors="replace")
-    return Attack("labelled list", ["data", "check", str(file)], "accepted" if is_right else "unknown")
+    return Attack(
+        "labelled list", ["data", "check", str(file)], "accepted" if is_right else "unknown"
+    )
 
 
 def loose_folders(random_: random.Random, base: Base, folder: Path) -> Attack:
-    """A folder of images and a folder of labels, matched by name; now and then one of them is wrong."""
+    """A folder of images and a folder of labels, matched by name; now and then one of them is
+    wrong."""
     data = folder / "data"
     images, labels = data / "images", data / random_.choice(["labels", "masks"])
     images.mkdir(parents=True)
@@ -199,7 +281,9 @@ def loose_folders(random_: random.Random, base: Base, folder: Path) -> Attack:
         os.link(row["DWI"], images / f"{case}_dwi.nii.gz")
         os.link(row["ADC"], images / f"{case}_adc.nii.gz")
         os.link(row["label"], labels / f"{case}{random_.choice(['', '_seg'])}.nii.gz")
-    kind = random_.choice(["right", "no label", "text", "pipe", "a file in a folder's place", "channel missing"])
+    kind = random_.choice(
+        ["right", "no label", "text", "pipe", "a file in a folder's place", "channel missing"]
+    )
     victim = sorted(images.iterdir())[0]
     right: Outcome = "unknown"
     if kind == "right":
@@ -231,7 +315,9 @@ def damaged_record(random_: random.Random, base: Base, folder: Path) -> Attack:
     if way == "as it is":
         right = "accepted"
     elif way == "mutated":
-        record.write_text(json.dumps(mutate(mutate(json.loads(record.read_text()), random_), random_)))
+        record.write_text(
+            json.dumps(mutate(mutate(json.loads(record.read_text()), random_), random_))
+        )
     elif way == "bytes":
         record.write_bytes(damage_bytes(record.read_bytes(), random_))
     elif way == "known":
@@ -241,5 +327,16 @@ def damaged_record(random_: random.Random, base: Base, folder: Path) -> Attack:
         prediction = out / f"{case}.nii.gz"
         prediction.write_bytes(damage_bytes(prediction.read_bytes(), random_))
         right = "refused"
-    arguments = ["predict", "-i", str(data), "-o", str(out), "--run", str(base.run), "--device", "cpu", "--continue"]
+    arguments = [
+        "predict",
+        "-i",
+        str(data),
+        "-o",
+        str(out),
+        "--run",
+        str(base.run),
+        "--device",
+        "cpu",
+        "--continue",
+    ]
     return Attack(f"record of a prediction, {way}", arguments, right)

@@ -142,9 +142,12 @@ KNOWN: dict[str, tuple[Change, Outcome]] = {
 
 
 def copy_strokes(base: Base, folder: Path, count: int) -> tuple[Path, Path, str, list[str]]:
-    """Some of the scans, linked: the folder, the first DWI, the name of its case, and the names of the others."""
+    """Some of the scans, linked: the folder, the first DWI, the name of its case, and the names of
+    the others."""
     data = folder / "data"
-    cases = sorted(path.name for path in (base.strokes / "rawdata").iterdir() if path.name.startswith("sub-"))[:count]
+    cases = sorted(
+        path.name for path in (base.strokes / "rawdata").iterdir() if path.name.startswith("sub-")
+    )[:count]
     for source in sorted(base.strokes.rglob("*.nii.gz")):
         place = source.relative_to(base.strokes)
         if any(case in str(place) for case in cases):
@@ -154,19 +157,36 @@ def copy_strokes(base: Base, folder: Path, count: int) -> tuple[Path, Path, str,
     return data, image, cases[0], cases[1:]
 
 
-def attack_with_image(name: str, content: bytes, right: Outcome, base: Base, folder: Path, command: str) -> Attack:
-    """A folder of scans of which one image is replaced, given to a command; the other cases go on."""
+def attack_with_image(
+    name: str, content: bytes, right: Outcome, base: Base, folder: Path, command: str
+) -> Attack:
+    """A folder of scans of which one image is replaced, given to a command; the other cases go
+    on."""
     data, image, bad, good = copy_strokes(base, folder, 2)
     image.unlink()
     image.write_bytes(content)
     names = [bad] if right == "refused" else []
     if command == "check":
-        return Attack(f"NIfTI, {name}, data check", ["data", "check", str(data)], right, names=names)
+        return Attack(
+            f"NIfTI, {name}, data check", ["data", "check", str(data)], right, names=names
+        )
     out = folder / "out"
-    arguments = ["predict", "-i", str(data), "-o", str(out), "--run", str(base.run), "--device", "cpu"]
+    arguments = [
+        "predict",
+        "-i",
+        str(data),
+        "-o",
+        str(out),
+        "--run",
+        str(base.run),
+        "--device",
+        "cpu",
+    ]
     written = [out / f"{case}.nii.gz" for case in ([*good, bad] if right == "accepted" else good)]
     absent = [out / f"{bad}.nii.gz"] if right == "refused" else []
-    return Attack(f"NIfTI, {name}, predict", arguments, right, names=names, written=written, absent=absent)
+    return Attack(
+        f"NIfTI, {name}, predict", arguments, right, names=names, written=written, absent=absent
+    )
 
 
 def plain_image(base: Base) -> bytearray:
@@ -196,23 +216,30 @@ def random_header(random_: random.Random, base: Base, folder: Path) -> Attack:
         set_field(data, field, value)
         changed.append(f"{field}={value}")
     command = random_.choice(["check", "check", "predict"])
-    return attack_with_image(" ".join(changed), gzip.compress(bytes(data), 1), "unknown", base, folder, command)
+    return attack_with_image(
+        " ".join(changed), gzip.compress(bytes(data), 1), "unknown", base, folder, command
+    )
 
 
 def damaged_nifti(random_: random.Random, base: Base, folder: Path) -> Attack:
     """Bytes damaged before compression, where only the header tells."""
     content = gzip.compress(damage_bytes(bytes(plain_image(base)), random_), 1)
-    return attack_with_image("damaged bytes", content, "unknown", base, folder, random_.choice(["check", "predict"]))
+    return attack_with_image(
+        "damaged bytes", content, "unknown", base, folder, random_.choice(["check", "predict"])
+    )
 
 
 def damaged_gzip(random_: random.Random, base: Base, folder: Path) -> Attack:
-    """Bytes damaged after compression: the checksum tells, except in what gzip ignores (its own header)."""
+    """Bytes damaged after compression: the checksum tells, except in what gzip ignores (its own
+    header)."""
     content = gzip.compress(bytes(plain_image(base)), 1)
     damaged = content[:16] + damage_bytes(content[16:], random_)
     right: Outcome = "refused" if damaged != content else "accepted"
     if damaged.startswith(content):
         right = "unknown"  # more bytes behind the stream
-    return attack_with_image("damaged gzip", damaged, right, base, folder, random_.choice(["check", "predict"]))
+    return attack_with_image(
+        "damaged gzip", damaged, right, base, folder, random_.choice(["check", "predict"])
+    )
 
 
 def gzip_bomb(random_: random.Random, base: Base, folder: Path) -> Attack:
@@ -225,7 +252,9 @@ def gzip_bomb(random_: random.Random, base: Base, folder: Path) -> Attack:
     zeros = bytes(2**20)
     parts += [stream.compress(zeros) for _ in range(3000)]
     content = b"".join([*parts, stream.flush()])
-    return attack_with_image("gzip bomb", content, "refused", base, folder, random_.choice(["check", "predict"]))
+    return attack_with_image(
+        "gzip bomb", content, "refused", base, folder, random_.choice(["check", "predict"])
+    )
 
 
 def odd_file(random_: random.Random, base: Base, folder: Path) -> Attack:
@@ -262,7 +291,17 @@ def lying_channel(random_: random.Random, base: Base, folder: Path) -> Attack:
     command = random_.choice(["check", "predict"])
     if command == "check":
         return Attack("second channel larger", ["data", "check", str(data)], "refused", names=[bad])
-    arguments = ["predict", "-i", str(data), "-o", str(folder / "out"), "--run", str(base.run), "--device", "cpu"]
+    arguments = [
+        "predict",
+        "-i",
+        str(data),
+        "-o",
+        str(folder / "out"),
+        "--run",
+        str(base.run),
+        "--device",
+        "cpu",
+    ]
     return Attack("second channel larger, predict", arguments, "refused", names=[bad])
 
 
@@ -296,11 +335,16 @@ def png_of_size(width: int, height: int) -> bytes:
     """A PNG whose header says so, with nothing behind it."""
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     chunk = b"IHDR" + header
-    return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    return (
+        b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + chunk + struct.pack(">I", zlib.crc32(chunk))
+    )
 
 
 PICTURES: dict[str, tuple[Callable[[random.Random], bytes], Outcome]] = {
-    "PostScript": (lambda r: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 30 20\nshowpage\n", "refused"),
+    "PostScript": (
+        lambda r: b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 30 20\nshowpage\n",
+        "refused",
+    ),
     "GIF": (lambda r: b"GIF89a\x1e\x00\x14\x00\x80\x00\x00" + bytes(20), "refused"),
     "text": (lambda r: b"not a picture", "refused"),
     "empty": (lambda r: b"", "refused"),

@@ -20,7 +20,14 @@ from hostile_images import copy_strokes
 from hostile_texts import CONTENTS
 from safetensors.torch import save
 
-RUN_FILES = ("run.json", "cases.json", "../folds.json", "speeds.json", "../postprocessing.json", "config.yaml")
+RUN_FILES = (
+    "run.json",
+    "cases.json",
+    "../folds.json",
+    "speeds.json",
+    "../postprocessing.json",
+    "config.yaml",
+)
 SPEEDS = {"fast": [{"num_iters": 1}] * 3}
 
 
@@ -34,13 +41,28 @@ class Owner:
 def copy_run(base: Base, folder: Path) -> Path:
     """The trained run, copied; its fold's folder."""
     run = folder / "run"
-    shutil.copytree(base.run.parent, run, ignore=shutil.ignore_patterns("cache", "previous.ckpt", "best.ckpt", "log"))
+    shutil.copytree(
+        base.run.parent,
+        run,
+        ignore=shutil.ignore_patterns("cache", "previous.ckpt", "best.ckpt", "log"),
+    )
     return run / base.run.name
 
 
 def predict_with(fold: Path, base: Base, folder: Path, *more: str) -> list[str]:
     data, _, _, _ = copy_strokes(base, folder, 1)
-    return ["predict", "-i", str(data), "-o", str(folder / "out"), "--run", str(fold), "--device", "cpu", *more]
+    return [
+        "predict",
+        "-i",
+        str(data),
+        "-o",
+        str(folder / "out"),
+        "--run",
+        str(fold),
+        "--device",
+        "cpu",
+        *more,
+    ]
 
 
 def weights_of(base: Base) -> dict[str, torch.Tensor]:
@@ -48,7 +70,9 @@ def weights_of(base: Base) -> dict[str, torch.Tensor]:
     return {name.removeprefix("network."): value.contiguous() for name, value in state.items()}
 
 
-def only_safetensors(base: Base, folder: Path, content: bytes, checksum_of: bytes | None = None) -> Path:
+def only_safetensors(
+    base: Base, folder: Path, content: bytes, checksum_of: bytes | None = None
+) -> Path:
     """A folder as of the zoo: a configuration, weights and their checksum."""
     fold = folder / "model"
     fold.mkdir()
@@ -87,12 +111,18 @@ def hostile_safetensors(kind: str) -> Callable[[random.Random, Base, Path], Atta
         elif kind == "header of another kind":
             (size,) = struct.unpack("<Q", content[:8])
             header = json.dumps(mutate(json.loads(content[8 : 8 + size]), random_)).encode()
-            content, right = struct.pack("<Q", len(header)) + header + content[8 + size :], "unknown"
+            content, right = (
+                struct.pack("<Q", len(header)) + header + content[8 + size :],
+                "unknown",
+            )
         elif kind == "deep header":
             header = b'{"a":' * 5000
             content = struct.pack("<Q", len(header)) + header
         elif kind == "damaged":
-            content, right = content[:8] + damage_bytes(content[8:2000], random_) + content[2000:], "unknown"
+            content, right = (
+                content[:8] + damage_bytes(content[8:2000], random_) + content[2000:],
+                "unknown",
+            )
         before = content
         if kind == "a changed byte":
             content = content[:-5] + bytes([content[-5] ^ 1]) + content[-4:]
@@ -147,8 +177,14 @@ def hostile_checkpoint(kind: str) -> Callable[[random.Random, Base, Path], Attac
         elif kind == "pickle in torch's form":
             content = save_checkpoint({"state_dict": Owner(), "global_step": 2})
         elif kind == "NaN":
-            name = next(name for name, value in checkpoint["state_dict"].items() if value.is_floating_point())
-            checkpoint["state_dict"][name] = torch.full_like(checkpoint["state_dict"][name], float("nan"))
+            name = next(
+                name
+                for name, value in checkpoint["state_dict"].items()
+                if value.is_floating_point()
+            )
+            checkpoint["state_dict"][name] = torch.full_like(
+                checkpoint["state_dict"][name], float("nan")
+            )
             content = save_checkpoint(checkpoint)
         elif kind == "huge weights":
             weights = {name: 1e30 * value for name, value in checkpoint["state_dict"].items()}
@@ -169,7 +205,9 @@ def hostile_checkpoint(kind: str) -> Callable[[random.Random, Base, Path], Attac
             right, names = "unknown", []  # it may begin anew
         arguments = use_run(command, fold, base, folder, "")
         absent = [folder / "owned"]
-        return Attack(f"checkpoint, {kind}, {command}", arguments, right, names=names, absent=absent)
+        return Attack(
+            f"checkpoint, {kind}, {command}", arguments, right, names=names, absent=absent
+        )
 
     return make
 
@@ -192,7 +230,9 @@ def hostile_run_file(random_: random.Random, base: Base, folder: Path) -> Attack
     """A file of a run replaced or mutated, then the run is used."""
     fold = copy_run(base, folder)
     (fold / "speeds.json").write_text(json.dumps(SPEEDS))
-    (fold / "../postprocessing.json").write_text(json.dumps({"lesion": {"min_volume_ml": 0.01, "largest": False}}))
+    (fold / "../postprocessing.json").write_text(
+        json.dumps({"lesion": {"min_volume_ml": 0.01, "largest": False}})
+    )
     name = random_.choice(RUN_FILES)
     file = fold / name
     content = file.read_bytes()
@@ -212,14 +252,51 @@ def hostile_run_file(random_: random.Random, base: Base, folder: Path) -> Attack
 def use_run(command: str, fold: Path, base: Base, folder: Path, name: str) -> list[str]:
     if command == "resume":
         (fold / "scores.csv").unlink(missing_ok=True)
-        common = ["--data", str(base.strokes), "--out", str(fold.parent), "--device", "cpu", "--workers", "0"]
-        return ["train", "--preset", str(base.run / "config.yaml"), "--fold", "1", "--resume", *common]
+        common = [
+            "--data",
+            str(base.strokes),
+            "--out",
+            str(fold.parent),
+            "--device",
+            "cpu",
+            "--workers",
+            "0",
+        ]
+        return [
+            "train",
+            "--preset",
+            str(base.run / "config.yaml"),
+            "--fold",
+            "1",
+            "--resume",
+            *common,
+        ]
     if command == "compare":
         return ["compare", f"a={fold}", f"b={base.run}", "-o", str(folder / "comparison")]
     if command == "postprocess":
-        return ["postprocess", "--run", str(fold.parent), "--data", str(base.strokes), "--device", "cpu"]
+        return [
+            "postprocess",
+            "--run",
+            str(fold.parent),
+            "--data",
+            str(base.strokes),
+            "--device",
+            "cpu",
+        ]
     if command == "explain":
         data, _, _, _ = copy_strokes(base, folder, 1)
-        return ["explain", "--run", str(fold), "-i", str(data), "-o", str(folder / "seen"), "--device", "cpu"]
+        return [
+            "explain",
+            "--run",
+            str(fold),
+            "-i",
+            str(data),
+            "-o",
+            str(folder / "seen"),
+            "--device",
+            "cpu",
+        ]
     speed = ["--speed", "fast"] if name == "speeds.json" else []
-    return predict_with(fold, base, folder, *speed, *(["--postprocess"] if "postprocessing" in name else []))
+    return predict_with(
+        fold, base, folder, *speed, *(["--postprocess"] if "postprocessing" in name else [])
+    )

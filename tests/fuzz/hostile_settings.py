@@ -1,4 +1,5 @@
-"""Hostile settings: numbers of options and fields that cannot be, names that lead elsewhere, and the environment."""
+"""Hostile settings: numbers of options and fields that cannot be, names that lead elsewhere, and
+the environment."""
 
 from __future__ import annotations
 
@@ -69,7 +70,16 @@ ENVIRONMENTS: tuple[tuple[dict[str, str], Outcome], ...] = (
 
 def hostile_field(change: str) -> Callable[[random.Random, Base, Path], Attack]:
     def make(random_: random.Random, base: Base, folder: Path) -> Attack:
-        common = ["--data", str(base.strokes), "--out", str(folder / "run"), "--device", "cpu", "--workers", "0"]
+        common = [
+            "--data",
+            str(base.strokes),
+            "--out",
+            str(folder / "run"),
+            "--device",
+            "cpu",
+            "--workers",
+            "0",
+        ]
         arguments = ["train", "--preset", str(base.run / "config.yaml"), *common, "--set", change]
         return Attack(f"--set {change}", arguments, "refused")
 
@@ -80,11 +90,27 @@ def hostile_option(arguments: list[str]) -> Callable[[random.Random, Base, Path]
     def make(random_: random.Random, base: Base, folder: Path) -> Attack:
         command, *rest = arguments
         if command == "train":
-            common = ["--preset", str(base.run / "config.yaml"), "--data", str(base.strokes), "--device", "cpu"]
+            common = [
+                "--preset",
+                str(base.run / "config.yaml"),
+                "--data",
+                str(base.strokes),
+                "--device",
+                "cpu",
+            ]
             full = ["train", *common, "--out", str(folder / "run"), *rest]
         elif command == "predict":
             data, _, _, _ = copy_strokes(base, folder, 1)
-            full = ["predict", "-i", str(data), "-o", str(folder / "out"), "--run", str(base.run), *rest]
+            full = [
+                "predict",
+                "-i",
+                str(data),
+                "-o",
+                str(folder / "out"),
+                "--run",
+                str(base.run),
+                *rest,
+            ]
         else:
             full = ["data", "synth", "isles22", "-o", str(folder / "scans"), *rest]
         return Attack(" ".join(arguments), full, "refused")
@@ -96,8 +122,24 @@ def hostile_environment(index: int) -> Callable[[random.Random, Base, Path], Att
     variables, right = ENVIRONMENTS[index]
 
     def make(random_: random.Random, base: Base, folder: Path) -> Attack:
-        common = ["--data", str(base.strokes), "--out", str(folder / "run"), "--device", "cpu", "--workers", "0"]
-        arguments = ["train", "--preset", str(base.run / "config.yaml"), *common, "--set", "training.max_steps=1"]
+        common = [
+            "--data",
+            str(base.strokes),
+            "--out",
+            str(folder / "run"),
+            "--device",
+            "cpu",
+            "--workers",
+            "0",
+        ]
+        arguments = [
+            "train",
+            "--preset",
+            str(base.run / "config.yaml"),
+            *common,
+            "--set",
+            "training.max_steps=1",
+        ]
         return Attack(f"environment {variables}", arguments, right, environment=variables)
 
     return make
@@ -124,7 +166,17 @@ def hostile_name(name: str) -> Callable[[random.Random, Base, Path], Attack]:
 def hostile_case_name(random_: random.Random, base: Base, folder: Path) -> Attack:
     """Names that steer a terminal, a table or a page."""
     data, image, bad, _ = copy_strokes(base, folder, 2)
-    name = random_.choice(["sub-\x1b[31mred", "sub-[red]", "sub-<b>", "sub-\x07", "sub-a\nb", "sub-=1+1", "sub-\udce9"])
+    name = random_.choice(
+        [
+            "sub-\x1b[31mred",
+            "sub-[red]",
+            "sub-<b>",
+            "sub-\x07",
+            "sub-a\nb",
+            "sub-=1+1",
+            "sub-\udce9",
+        ]
+    )
     for parent in ("rawdata", "derivatives"):
         (data / parent / bad).rename(data / parent / name)
     if random_.random() < 0.5:

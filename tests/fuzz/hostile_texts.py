@@ -49,19 +49,28 @@ def known_preset(name: str) -> Callable[[random.Random, Base, Path], Attack]:
         file = folder / "preset.yaml"
         file.write_bytes(YAMLS[name].encode() if name in YAMLS else CONTENTS[name])
         arguments = ["presets", "show", str(file)]
-        return Attack(f"preset, {name}", arguments, "refused", names=["preset.yaml"], absent=[folder / "owned"])
+        return Attack(
+            f"preset, {name}",
+            arguments,
+            "refused",
+            names=["preset.yaml"],
+            absent=[folder / "owned"],
+        )
 
     return make
 
 
 def mutated_preset(random_: random.Random, base: Base, folder: Path) -> Attack:
-    """A good preset with one value replaced; what it says is then counted, which builds all systems."""
+    """A good preset with one value replaced; what it says is then counted, which builds all
+    systems."""
     values = yaml.safe_load((base.run / "config.yaml").read_text())
     file = folder / "preset.yaml"
     file.write_text(yaml.safe_dump(mutate(values, random_)))
     if random_.random() < 0.8:
         return Attack("mutated preset", ["presets", "show", str(file)])
-    return Attack("mutated preset, profile", ["profile", "--preset", str(file), "--model", "swin-factorizer"])
+    return Attack(
+        "mutated preset, profile", ["profile", "--preset", str(file), "--model", "swin-factorizer"]
+    )
 
 
 def damaged_preset(random_: random.Random, base: Base, folder: Path) -> Attack:
@@ -77,7 +86,10 @@ def write_description(base: Base, folder: Path) -> tuple[Path, dict[str, Any]]:
     (data / "labelsTr").mkdir()
     for number, file in enumerate(sorted(base.strokes.rglob("*_dwi.nii.gz"))[:2]):
         os.link(file, data / "imagesTr" / f"case{number}_0000.nii.gz")
-        os.link(file.with_name(file.name.replace("_dwi", "_adc")), data / "imagesTr" / f"case{number}_0001.nii.gz")
+        os.link(
+            file.with_name(file.name.replace("_dwi", "_adc")),
+            data / "imagesTr" / f"case{number}_0001.nii.gz",
+        )
     for number, file in enumerate(sorted(base.strokes.rglob("*_msk.nii.gz"))[:2]):
         os.link(file, data / "labelsTr" / f"case{number}.nii.gz")
     description = {
@@ -92,7 +104,10 @@ def write_description(base: Base, folder: Path) -> tuple[Path, dict[str, Any]]:
 def mutated_description(random_: random.Random, base: Base, folder: Path) -> Attack:
     data, description = write_description(base, folder)
     if random_.random() < 0.4:  # as the Decathlon's
-        entries = [{"image": f"imagesTr/case{n}_0000.nii.gz", "label": f"labelsTr/case{n}.nii.gz"} for n in (0, 1)]
+        entries = [
+            {"image": f"imagesTr/case{n}_0000.nii.gz", "label": f"labelsTr/case{n}.nii.gz"}
+            for n in (0, 1)
+        ]
         labels = {"0": "background", "1": "lesion"}
         description = {"modality": {"0": "DWI"}, "labels": labels, "training": entries}
     changed = mutate(mutate(description, random_), random_)
@@ -101,7 +116,8 @@ def mutated_description(random_: random.Random, base: Base, folder: Path) -> Att
 
 
 def marked_description(random_: random.Random, base: Base, folder: Path) -> Attack:
-    """Names of labels and channels that a table would take for markup, or a terminal for commands."""
+    """Names of labels and channels that a table would take for markup, or a terminal for
+    commands."""
     data, description = write_description(base, folder)
     description["labels"] = {"background": 0, "[/x]": 1}
     description["channel_names"] = {"0": "[bold]", "1": "\x1b[31mADC"}
@@ -113,7 +129,9 @@ def known_description(name: str) -> Callable[[random.Random, Base, Path], Attack
     def make(random_: random.Random, base: Base, folder: Path) -> Attack:
         data, _ = write_description(base, folder)
         (data / "dataset.json").write_bytes(CONTENTS[name])
-        return Attack(f"dataset.json, {name}", ["data", "check", str(data)], "refused", names=["dataset.json"])
+        return Attack(
+            f"dataset.json, {name}", ["data", "check", str(data)], "refused", names=["dataset.json"]
+        )
 
     return make
 
@@ -121,20 +139,36 @@ def known_description(name: str) -> Callable[[random.Random, Base, Path], Attack
 def list_rows(base: Base, count: int = 2) -> list[dict[str, str]]:
     images = sorted(base.strokes.rglob("*_dwi.nii.gz"))[:count]
     return [
-        {"case": f"p{n}", "DWI": str(file), "ADC": str(file.with_name(file.name.replace("_dwi", "_adc")))}
+        {
+            "case": f"p{n}",
+            "DWI": str(file),
+            "ADC": str(file.with_name(file.name.replace("_dwi", "_adc"))),
+        }
         for n, file in enumerate(images)
     ]
 
 
 def predict_list(base: Base, folder: Path, file: Path) -> list[str]:
-    return ["predict", "-i", str(file), "-o", str(folder / "out"), "--run", str(base.run), "--device", "cpu"]
+    return [
+        "predict",
+        "-i",
+        str(file),
+        "-o",
+        str(folder / "out"),
+        "--run",
+        str(base.run),
+        "--device",
+        "cpu",
+    ]
 
 
 def known_list(name: str, ending: str) -> Callable[[random.Random, Base, Path], Attack]:
     def make(random_: random.Random, base: Base, folder: Path) -> Attack:
         file = folder / f"list{ending}"
         file.write_bytes(CONTENTS[name])
-        return Attack(f"list{ending}, {name}", predict_list(base, folder, file), "refused", names=[file.name])
+        return Attack(
+            f"list{ending}, {name}", predict_list(base, folder, file), "refused", names=[file.name]
+        )
 
     return make
 
@@ -150,7 +184,10 @@ def mutated_list(random_: random.Random, base: Base, folder: Path) -> Attack:
         hostile = str(random_.choice(HOSTILE_VALUES))
         rows[0][random_.choice(["case", "DWI", "ADC"])] = hostile
         separator = random_.choice([",", ";", "\t"])
-        lines = [separator.join(["Case", "dwi", "Adc"]), *(separator.join(row.values()) for row in rows)]
+        lines = [
+            separator.join(["Case", "dwi", "Adc"]),
+            *(separator.join(row.values()) for row in rows),
+        ]
         file.write_text("\ufeff" + "\n".join(lines), errors="replace")
     return Attack("mutated list", predict_list(base, folder, file))
 
@@ -159,11 +196,15 @@ def good_list(random_: random.Random, base: Base, folder: Path) -> Attack:
     """Any separator, capitals and a byte order mark are right."""
     file = folder / "list.csv"
     separator = random_.choice([",", ";", "\t"])
-    names = random_.choice([["case", "DWI", "ADC"], ["CASE", "dwi", "adc"], ["Case", "Dwi", " ADC "]])
+    names = random_.choice(
+        [["case", "DWI", "ADC"], ["CASE", "dwi", "adc"], ["Case", "Dwi", " ADC "]]
+    )
     lines = [separator.join(names), *(separator.join(row.values()) for row in list_rows(base, 1))]
     file.write_text("\ufeff" + "\n".join(lines) + "\n")
     arguments = predict_list(base, folder, file)
-    return Attack("list that is right", arguments, "accepted", written=[folder / "out" / "p0.nii.gz"])
+    return Attack(
+        "list that is right", arguments, "accepted", written=[folder / "out" / "p0.nii.gz"]
+    )
 
 
 SCORES: dict[str, tuple[str, Outcome]] = {
@@ -191,7 +232,13 @@ def hostile_scores(name: str) -> Callable[[random.Random, Base, Path], Attack]:
         for place in ("one", "two"):
             (folder / place).mkdir()
             (folder / place / "scores.csv").write_text("case,region,metric,value\n" + text)
-        arguments = ["compare", "one=one/scores.csv", "two=two/scores.csv", "-o", str(folder / "comparison")]
+        arguments = [
+            "compare",
+            "one=one/scores.csv",
+            "two=two/scores.csv",
+            "-o",
+            str(folder / "comparison"),
+        ]
         names = ["scores.csv"] if right == "refused" and name != "no rows" else []
         return Attack(f"scores, {name}", arguments, right, names=names)
 
@@ -199,8 +246,16 @@ def hostile_scores(name: str) -> Callable[[random.Random, Base, Path], Attack]:
 
 
 def damaged_scores(random_: random.Random, base: Base, folder: Path) -> Attack:
-    (folder / "scores.csv").write_bytes(damage_bytes((base.run / "scores.csv").read_bytes(), random_))
-    arguments = ["compare", "a=scores.csv", f"b={base.run}/scores.csv", "-o", str(folder / "comparison")]
+    (folder / "scores.csv").write_bytes(
+        damage_bytes((base.run / "scores.csv").read_bytes(), random_)
+    )
+    arguments = [
+        "compare",
+        "a=scores.csv",
+        f"b={base.run}/scores.csv",
+        "-o",
+        str(folder / "comparison"),
+    ]
     return Attack("damaged scores", arguments)
 
 

@@ -1,4 +1,5 @@
-"""Hostile inputs for every reader, from a fixed seed: none is taken wrongly. `make fuzz` goes on with others."""
+"""Hostile inputs for every reader, from a fixed seed: none is taken wrongly. `make fuzz` goes on
+with others."""
 
 from __future__ import annotations
 
@@ -12,9 +13,12 @@ FEWEST = 500
 
 
 def test_no_hostile_input_is_taken_wrongly(tmp_path: Path) -> None:
-    """No traceback, no hang, no more than 2 GiB, and no success where the right answer is a refusal."""
+    """No traceback, no hang, no more than 2 GiB, and no success where the right answer is a
+    refusal."""
     report = tmp_path / "report.json"
-    done = subprocess.run([sys.executable, FUZZ, "--seed", "0", "--json", report], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, FUZZ, "--seed", "0", "--json", report], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     tally = json.loads(report.read_text())
     assert tally["failures"] == []

@@ -1,4 +1,5 @@
-"""The contracts on a CUDA device: what is computed there is what the CPU computes. `make test-gpu` runs these."""
+"""The contracts on a CUDA device: what is computed there is what the CPU computes. `make test-gpu`
+runs these."""
 
 from __future__ import annotations
 
@@ -20,7 +21,9 @@ from factorizer.training.trainer import Machine
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
-    pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"),
+    pytest.mark.filterwarnings(
+        "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+    ),
 ]
 GPU = Machine(device="cuda", workers=0)
 PRESET = change_preset(
@@ -42,7 +45,9 @@ PRESET = change_preset(
 def test_factorizations_and_their_gradients(solver: str, rank: int) -> None:
     results = []
     for device in ("cpu", "cuda"):
-        x = torch.rand(4, 8, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64).to(device)
+        x = torch.rand(
+            4, 8, 64, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+        ).to(device)
         x.requires_grad_()
         y = NMF(rank=rank, num_iters=5, solver=solver).to(device)(x)
         y.square().sum().backward()
@@ -67,14 +72,21 @@ def test_training_and_resuming(strokes: Path, tmp_path: Path, precision: str) ->
     machine = replace(GPU, precision=precision)
     outcome = train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=machine)
     assert outcome.finished
-    weights = torch.load(outcome.folder / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True)
+    weights = torch.load(
+        outcome.folder / "checkpoints" / "last.ckpt", map_location="cpu", weights_only=True
+    )
     assert all(value.isfinite().all() for value in weights["state_dict"].values())
     (outcome.folder / "scores.csv").unlink()
-    assert train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=machine, resume=True).finished
+    assert train_fold(
+        PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=machine, resume=True
+    ).finished
 
 
 def test_predictions(strokes: Path, tmp_path: Path) -> None:
     run = train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=GPU).folder
     image = np.random.default_rng(0).normal(size=(2, 24, 24, 24)).astype(np.float32)
-    ours, theirs = (load(run, device=device).predict(image, spacing_mm=(2.0, 2.0, 2.0)) for device in ("cpu", "cuda"))
+    ours, theirs = (
+        load(run, device=device).predict(image, spacing_mm=(2.0, 2.0, 2.0))
+        for device in ("cpu", "cuda")
+    )
     assert (ours != theirs).mean() < 1e-3

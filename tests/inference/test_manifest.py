@@ -1,4 +1,5 @@
-"""What --continue skips: what the same model made with the same settings from the same images, and nothing else."""
+"""What --continue skips: what the same model made with the same settings from the same images, and
+nothing else."""
 
 from __future__ import annotations
 
@@ -41,7 +42,10 @@ def write_image(file: Path, seed: int) -> Path:
 
 
 def make_case(folder: Path, name: str, seed: int = 0) -> Case:
-    files = [write_image(folder / f"{name}-{channel}.nii.gz", seed + n) for n, channel in enumerate(("dwi", "adc"))]
+    files = [
+        write_image(folder / f"{name}-{channel}.nii.gz", seed + n)
+        for n, channel in enumerate(("dwi", "adc"))
+    ]
     return Case(name, {"DWI": Source(files[0]), "ADC": Source(files[1])})
 
 
@@ -59,11 +63,15 @@ def out(case: Case, tmp_path: Path) -> Path:
 
 
 def again(case: Case, out: Path, predictor: Predictor | None = None, **options: Any) -> Prediction:
-    (done,) = predict_cases(predictor or make_predictor(), [case], out, skip_existing=True, **options)
+    (done,) = predict_cases(
+        predictor or make_predictor(), [case], out, skip_existing=True, **options
+    )
     return done
 
 
-def test_what_was_made_before_is_skipped_wherever_the_images_are_now(case: Case, out: Path, tmp_path: Path) -> None:
+def test_what_was_made_before_is_skipped_wherever_the_images_are_now(
+    case: Case, out: Path, tmp_path: Path
+) -> None:
     assert again(case, out).skipped
     (tmp_path / "elsewhere").mkdir()
     sources = {}
@@ -119,7 +127,9 @@ def other_weights() -> Predictor:
 
 def faster() -> Predictor:
     predictor = make_predictor()
-    next(module for module in predictor.networks[0].modules() if isinstance(module, NMF)).num_iters = 1
+    next(
+        module for module in predictor.networks[0].modules() if isinstance(module, NMF)
+    ).num_iters = 1
     return predictor
 
 
@@ -130,9 +140,15 @@ def faster() -> Predictor:
         (lambda: Predictor(PRESET, [make_network(PRESET)] * 2), {}, "with other weights"),
         (faster, {}, "at another --speed"),
         (lambda: make_predictor(mirrored=True), {}, "without --tta"),
-        (make_predictor, {"rules": {"lesion": Cleaning(largest=True)}}, "with another --postprocess"),
         (
-            lambda: make_predictor(change_preset(PRESET, ["inference.overlap=0.25", "inference.threshold=0.4"])),
+            make_predictor,
+            {"rules": {"lesion": Cleaning(largest=True)}},
+            "with another --postprocess",
+        ),
+        (
+            lambda: make_predictor(
+                change_preset(PRESET, ["inference.overlap=0.25", "inference.threshold=0.4"])
+            ),
             {},
             "with another inference.overlap and with another inference.threshold",
         ),
@@ -153,14 +169,24 @@ def test_another_model_or_other_settings_are_refused_before_anything_is_predicte
 
 
 def test_settings_that_only_training_uses_do_not_matter(case: Case, out: Path) -> None:
-    preset = change_preset(PRESET, ["data.augmentation.affine.probability=0.3", "training.max_steps=7"])
+    preset = change_preset(
+        PRESET, ["data.augmentation.affine.probability=0.3", "training.max_steps=7"]
+    )
     assert again(case, out, make_predictor(preset), rules={}).skipped
     assert again(case, out, make_predictor(batch_size=2)).skipped
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "{", "[]", "7", '{"made_with": 1}', '{"made_with": {}, "inputs": {"DWI": 1}, "files": {}}', "[" * 10**5],
+    [
+        "",
+        "{",
+        "[]",
+        "7",
+        '{"made_with": 1}',
+        '{"made_with": {}, "inputs": {"DWI": 1}, "files": {}}',
+        "[" * 10**5,
+    ],
 )
 def test_a_damaged_record(case: Case, out: Path, text: str) -> None:
     record_file(out, case).write_text(text)
@@ -181,7 +207,9 @@ def test_the_others_go_on(case: Case, out: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kill_at", ["record", "first file", "second file"])
-def test_killed_at_any_write_it_continues(case: Case, tmp_path: Path, monkeypatch: Any, kill_at: str) -> None:
+def test_killed_at_any_write_it_continues(
+    case: Case, tmp_path: Path, monkeypatch: Any, kill_at: str
+) -> None:
     out = tmp_path / "killed"
     list(predict_cases(make_predictor(), [case], tmp_path / "whole", save_probabilities=True))
 
@@ -205,7 +233,10 @@ def test_killed_at_any_write_it_continues(case: Case, tmp_path: Path, monkeypatc
         else:
             patch.setattr(manifest.os, "replace", lambda a, b: move(Path(a), Path(b)))
             patch.setattr(manifest, "write_atomically", lambda file, text: file.write_text(text))
-            patch.setattr("factorizer.data.outputs.write_atomically", lambda file, data: file.write_bytes(data))
+            patch.setattr(
+                "factorizer.data.outputs.write_atomically",
+                lambda file, data: file.write_bytes(data),
+            )
         with pytest.raises(Killed):
             again(case, out, save_probabilities=True)
     done = again(case, out, save_probabilities=True)
@@ -225,7 +256,9 @@ def test_old_leftovers_of_killed_jobs_are_removed(case: Case, out: Path) -> None
     assert sorted(file.name for file in (out / RECORDS).iterdir()) == ["part-young", "x.json"]
 
 
-def test_jobs_that_share_a_folder_keep_each_others_records(case: Case, out: Path, tmp_path: Path) -> None:
+def test_jobs_that_share_a_folder_keep_each_others_records(
+    case: Case, out: Path, tmp_path: Path
+) -> None:
     new = make_case(tmp_path, "new", seed=5)
     list(predict_cases(make_predictor(), [new], out))
     both = list(predict_cases(make_predictor(), [case, new], out, skip_existing=True))
@@ -234,10 +267,16 @@ def test_jobs_that_share_a_folder_keep_each_others_records(case: Case, out: Path
 
 def test_two_cases_never_share_a_file(tmp_path: Path) -> None:
     cases = [make_case(tmp_path, "x"), make_case(tmp_path, "x_probabilities", seed=3)]
-    message = r"x_probabilities.nii.gz would be a file of the case x and of the case x_probabilities; rename one"
+    message = (
+        r"x_probabilities.nii.gz would be a file of the case x and of the case "
+        r"x_probabilities; rename one"
+    )
     with pytest.raises(ValueError, match=message):
         list(predict_cases(make_predictor(), cases, tmp_path / "out", save_probabilities=True))
     assert not (tmp_path / "out").exists()
     done = list(predict_cases(make_predictor(), cases, tmp_path / "out"))
     assert all(one.file is not None for one in done)
-    assert all(one.skipped for one in predict_cases(make_predictor(), cases, tmp_path / "out", skip_existing=True))
+    assert all(
+        one.skipped
+        for one in predict_cases(make_predictor(), cases, tmp_path / "out", skip_existing=True)
+    )

@@ -30,7 +30,9 @@ from factorizer.training.trainer import Machine
 
 BRATS = load_preset("brats").data
 SPACING = (2.0, 2.0, 2.0)  # 0.008 ml a voxel
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
 
 
 def masks() -> np.ndarray:
@@ -58,7 +60,9 @@ def test_rules(rule: Cleaning, voxels: int) -> None:
 
 
 def clean(label_map: np.ndarray, **rules: Cleaning) -> np.ndarray:
-    return clean_labels(label_map, rules, labels=BRATS.labels, regions=BRATS.regions, spacing_mm=SPACING)
+    return clean_labels(
+        label_map, rules, labels=BRATS.labels, regions=BRATS.regions, spacing_mm=SPACING
+    )
 
 
 def test_what_an_inner_region_loses_goes_to_the_one_around_it() -> None:
@@ -90,12 +94,17 @@ def test_a_rule_that_costs_another_region_something_is_not_taken() -> None:
     predicted[6:8, 6:8, 6:8] = 1
     case = Held(Packed(predicted), Packed(reference), SPACING)
     best = choose(np.array([try_candidates(predicted > 0, reference > 0, SPACING)]))
-    assert CANDIDATES[best] == Cleaning(min_volume_ml=0.1)  # of the whole tumour by itself; the core would go with it
+    assert CANDIDATES[best] == Cleaning(
+        min_volume_ml=0.1
+    )  # of the whole tumour by itself; the core would go with it
     choices = {choice.region: choice for choice in choose_rules([case], BRATS)}
     assert all(choice.rule == Cleaning() for choice in choices.values())
     assert choices["ET"].before == choices["ET"].after == 1
     reference[10, 10, 10] = 0
-    alone = {c.region: c for c in choose_rules([Held(Packed(predicted), Packed(reference), SPACING)], BRATS)}
+    alone = {
+        c.region: c
+        for c in choose_rules([Held(Packed(predicted), Packed(reference), SPACING)], BRATS)
+    }
     assert alone["WT"].rule == Cleaning(min_volume_ml=0.1)
     assert alone["WT"].after == 1
     assert alone["ET"].after == 1  # what was predicted of it in error went too
@@ -126,8 +135,15 @@ def test_rules_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
 def test_a_cross_validation_chooses_and_predict_applies(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     write_synthetic("isles22", data, cases=4, size=24, seed=0)
-    changes = ["training.max_steps=6", "training.learning_rate=0.02", "training.folds=2", "model.widths=[8,16]"]
-    preset = change_preset(load_preset("isles22"), [*changes, "model.window=4", "data.patch_size=[16,16,16]"])
+    changes = [
+        "training.max_steps=6",
+        "training.learning_rate=0.02",
+        "training.folds=2",
+        "model.widths=[8,16]",
+    ]
+    preset = change_preset(
+        load_preset("isles22"), [*changes, "model.window=4", "data.patch_size=[16,16,16]"]
+    )
     choose_command = ["postprocess", "--run", str(run), "--data", str(data), "--device", "cpu"]
     train_fold(preset, data=data, fold=0, out=run, machine=Machine(device="cpu", workers=0))
     early = CliRunner().invoke(app, choose_command)
@@ -141,9 +157,20 @@ def test_a_cross_validation_chooses_and_predict_applies(tmp_path: Path) -> None:
     (choice,) = json.loads(result.stdout)
     assert choice["cases"] == 4
     assert choice["after"] >= choice["before"]
-    (run / "postprocessing.json").write_text(json.dumps({"lesion": {"min_volume_ml": 1e6, "largest": False}}))
+    (run / "postprocessing.json").write_text(
+        json.dumps({"lesion": {"min_volume_ml": 1e6, "largest": False}})
+    )
     for name, options in {"plain": [], "clean": ["--postprocess"]}.items():
-        command = ["predict", "-i", str(data), "-o", str(tmp_path / name), "--run", str(run / "fold0"), *options]
+        command = [
+            "predict",
+            "-i",
+            str(data),
+            "-o",
+            str(tmp_path / name),
+            "--run",
+            str(run / "fold0"),
+            *options,
+        ]
         assert CliRunner().invoke(app, command).exit_code == 0
     case = read_cohort(data).cases[0].name
     assert not np.any(nibabel.load(tmp_path / "clean" / f"{case}.nii.gz").dataobj)

@@ -31,7 +31,9 @@ from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
 runner = CliRunner()
 CHANGES = [
     "training.max_steps=8",
@@ -69,7 +71,9 @@ def predict(*options: object):
     return invoke("predict", "--device", "cpu", *options)
 
 
-def test_the_scores_of_a_run_are_those_of_predict_and_evaluate(data: Path, run: Path, tmp_path: Path) -> None:
+def test_the_scores_of_a_run_are_those_of_predict_and_evaluate(
+    data: Path, run: Path, tmp_path: Path
+) -> None:
     result = predict("-i", data, "-o", tmp_path / "out", "--run", run / "fold0", "--json")
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout)["written"]) == 6
@@ -83,7 +87,15 @@ def test_the_scores_of_a_run_are_those_of_predict_and_evaluate(data: Path, run: 
         assert set(np.unique(labels.dataobj)) <= {0, 1, 2, 3}
     scores = tmp_path / "scores.csv"
     result = invoke(
-        "evaluate", "-p", tmp_path / "out", "-r", data, "--preset", run / "fold0" / "config.yaml", "-o", scores
+        "evaluate",
+        "-p",
+        tmp_path / "out",
+        "-r",
+        data,
+        "--preset",
+        run / "fold0" / "config.yaml",
+        "-o",
+        scores,
     )
     assert result.exit_code == 0, result.output
     expected = (run / "fold0" / "scores.csv").read_text().splitlines()
@@ -94,9 +106,13 @@ def test_the_scores_of_a_run_are_those_of_predict_and_evaluate(data: Path, run: 
 def test_cases_of_the_training_are_counted(data: Path, run: Path, tmp_path: Path) -> None:
     folds = json.loads((run / "folds.json").read_text())["folds"]
     assert trained_on([run / "fold0"]) == {case for fold in ("1", "2") for case in folds[fold]}
-    assert trained_on([run / "fold0", run / "fold1"]) == {case.name for case in read_cohort(data).cases}
+    assert trained_on([run / "fold0", run / "fold1"]) == {
+        case.name for case in read_cohort(data).cases
+    }
     result = predict("-i", data, "-o", tmp_path / "out", "--run", run / "fold0")
-    assert "4 of them have names of cases that this model was trained on" in " ".join(result.stderr.split())
+    assert "4 of them have names of cases that this model was trained on" in " ".join(
+        result.stderr.split()
+    )
     assert trained_on([Path("zoo/elsewhere")]) == set()
 
 
@@ -120,7 +136,10 @@ def test_what_is_there_is_not_overwritten(data: Path, run: Path, tmp_path: Path)
     (tmp_path / "BRATS_002.nii.gz").unlink()
     other = predict("-i", data, "-o", tmp_path, "--run", run / "fold1", "--continue")
     assert other.exit_code == 2
-    assert "BRATS_001.nii.gz was made with other weights (as were 4 more); give another --output" in other.stderr
+    assert (
+        "BRATS_001.nii.gz was made with other weights (as were 4 more); give another --output"
+        in other.stderr
+    )
     assert not (tmp_path / "BRATS_002.nii.gz").exists()
     result = predict("-i", data, "-o", tmp_path, "--run", run / "fold0", "--continue")
     assert "1 written, 5 skipped, 0 failed" in result.stdout
@@ -172,21 +191,38 @@ def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Pa
     singles = []
     for fold in (0, 1):
         out = tmp_path / f"fold{fold}"
-        assert predict("-i", image, "-o", out, "--run", run / f"fold{fold}", "--save-probabilities").exit_code == 0
-        singles.append(np.asarray(nibabel.load(out / "BRATS_001_probabilities.nii.gz").dataobj, np.float64))
+        assert (
+            predict(
+                "-i", image, "-o", out, "--run", run / f"fold{fold}", "--save-probabilities"
+            ).exit_code
+            == 0
+        )
+        singles.append(
+            np.asarray(nibabel.load(out / "BRATS_001_probabilities.nii.gz").dataobj, np.float64)
+        )
     assert singles[0].shape == (24, 24, 24, 3)
-    result = predict("-i", image, "-o", tmp_path / "all", "--run", run, "--folds", "all", "--save-probabilities")
+    result = predict(
+        "-i", image, "-o", tmp_path / "all", "--run", run, "--folds", "all", "--save-probabilities"
+    )
     assert result.exit_code == 0, result.output
-    both = np.asarray(nibabel.load(tmp_path / "all" / "BRATS_001_probabilities.nii.gz").dataobj, np.float64)
+    both = np.asarray(
+        nibabel.load(tmp_path / "all" / "BRATS_001_probabilities.nii.gz").dataobj, np.float64
+    )
     inside = np.all([(p > 0.01) & (p < 0.99) for p in singles], axis=0)
     assert inside.any()
     logits = [np.log(p[inside] / (1 - p[inside])) for p in singles]
     expected = 1 / (1 + np.exp(-np.mean(logits, axis=0)))
-    np.testing.assert_allclose(both[inside], expected, atol=2e-3)  # the average is before windows are blended
-    assert predict("-i", image, "-o", tmp_path / "tta", "--run", run / "fold0", "--tta").exit_code == 0
+    np.testing.assert_allclose(
+        both[inside], expected, atol=2e-3
+    )  # the average is before windows are blended
+    assert (
+        predict("-i", image, "-o", tmp_path / "tta", "--run", run / "fold0", "--tta").exit_code == 0
+    )
     several = predict("-i", image, "-o", tmp_path / "x", "--run", run)
     assert "has the folds 0, 1; give one as" in several.stderr
-    assert "not 7" in predict("-i", image, "-o", tmp_path / "x", "--run", run, "--folds", "7").stderr
+    assert (
+        "not 7" in predict("-i", image, "-o", tmp_path / "x", "--run", run, "--folds", "7").stderr
+    )
     assert not (tmp_path / "x").exists()
 
 
@@ -197,14 +233,24 @@ def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Pa
         (("--model", "zoo:nothing"), "the zoo has no model 'nothing'"),
         (("--model", "thing"), "give zoo:NAME"),
         ((), "give either --run RUN or --model zoo:NAME"),
-        (("--run", "RUN/fold0", "-o", "seg.nii.gz"), "seg.nii.gz is the name of an image; give a folder"),
-        (("--run", "RUN/fold0", "--speed", "fast"), "has the speeds best, not fast; `factorizer tune` makes"),
+        (
+            ("--run", "RUN/fold0", "-o", "seg.nii.gz"),
+            "seg.nii.gz is the name of an image; give a folder",
+        ),
+        (
+            ("--run", "RUN/fold0", "--speed", "fast"),
+            "has the speeds best, not fast; `factorizer tune` makes",
+        ),
         (("--run", "RUN/fold0", "--postprocess"), "has no postprocessing.json"),
         (("--run", "RUN/fold0", "--device", "toaster"), "choose auto, cpu, cuda or mps"),
     ],
 )
-def test_what_cannot_be_done_is_said(data: Path, run: Path, tmp_path: Path, options, message: str) -> None:
-    options = [option.replace("RUN", str(run)) if isinstance(option, str) else option for option in options]
+def test_what_cannot_be_done_is_said(
+    data: Path, run: Path, tmp_path: Path, options, message: str
+) -> None:
+    options = [
+        option.replace("RUN", str(run)) if isinstance(option, str) else option for option in options
+    ]
     result = predict("-i", data, "-o", tmp_path / "out", *options)
     assert result.exit_code == 2
     assert message in result.stderr.replace("\n", "")
@@ -215,7 +261,11 @@ def test_mirror_images_are_taken_only_along_axes_that_were_mirrored_in_training(
     predictor = load(run / "fold0", device="cpu")
     image = torch.randn(1, 4, 16, 16, 16)
     network = predictor.network
-    for axes, flips in [((), []), ((1,), [[], [3]]), (None, [[], [2], [3], [2, 3], [4], [2, 4], [3, 4], [2, 3, 4]])]:
+    for axes, flips in [
+        ((), []),
+        ((1,), [[], [3]]),
+        (None, [[], [2], [3], [2, 3], [4], [2, 4], [3, 4], [2, 3, 4]]),
+    ]:
         text = "null" if axes is None else str(list(axes))
         preset = change_preset(predictor.preset, [f"data.augmentation.flip.axes={text}"])
         if not flips:
@@ -231,15 +281,21 @@ def test_mirror_images_are_taken_only_along_axes_that_were_mirrored_in_training(
 def test_weights_of_another_network_are_refused(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run / "fold0", tmp_path / "fold0")
     config = tmp_path / "fold0" / "config.yaml"
-    config.write_text(config.read_text().replace("channels: [FLAIR, T1, T1Gd, T2]", "channels: [FLAIR, T1]"))
-    with pytest.raises(ModelError, match=r"stem.weight is \(8, 4, 3, 3, 3\), not \(8, 2, 3, 3, 3\)"):
+    config.write_text(
+        config.read_text().replace("channels: [FLAIR, T1, T1Gd, T2]", "channels: [FLAIR, T1]")
+    )
+    with pytest.raises(
+        ModelError, match=r"stem.weight is \(8, 4, 3, 3, 3\), not \(8, 2, 3, 3, 3\)"
+    ):
         load(tmp_path / "fold0")
     (tmp_path / "fold0" / "checkpoints" / "last.ckpt").write_bytes(b"x")
     with pytest.raises(ModelError, match="cannot be read"):
         load(tmp_path / "fold0")
 
 
-def test_an_unwritable_folder_is_said_before_anything_is_computed(data: Path, run: Path, tmp_path: Path) -> None:
+def test_an_unwritable_folder_is_said_before_anything_is_computed(
+    data: Path, run: Path, tmp_path: Path
+) -> None:
     (tmp_path / "file").touch()
     result = predict("-i", data, "-o", tmp_path / "file" / "out", "--run", run / "fold0")
     assert result.exit_code == 2
@@ -252,14 +308,22 @@ def test_a_speed_turns_layers_down(run: Path, tmp_path: Path) -> None:
     (tmp_path / "fold0" / "speeds.json").write_text(json.dumps(speeds))
     fast = load(tmp_path / "fold0", speed="fast", device="cpu")
     layers = [m for m in fast.networks[0].modules() if isinstance(m, factorizer.NMF)]
-    assert [(layer.num_iters, layer.bypass) for layer in layers] == [(1, False), (5, True), (2, False)]
+    assert [(layer.num_iters, layer.bypass) for layer in layers] == [
+        (1, False),
+        (5, True),
+        (2, False),
+    ]
     best = load(tmp_path / "fold0", device="cpu").networks[0]
     assert all(m.num_iters == 5 for m in best.modules() if isinstance(m, factorizer.NMF))
 
 
-def test_a_case_that_does_not_fit_into_memory_is_refused(data: Path, run: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_case_that_does_not_fit_into_memory_is_refused(
+    data: Path, run: Path, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: 1e8)
-    result = predict("-i", data / "imagesTr" / "BRATS_001.nii.gz", "-o", tmp_path, "--run", run / "fold0")
+    result = predict(
+        "-i", data / "imagesTr" / "BRATS_001.nii.gz", "-o", tmp_path, "--run", run / "fold0"
+    )
     assert result.exit_code == 1
     assert "GiB, and 0.1 GiB are free" in result.stderr
     assert not list(tmp_path.iterdir())
@@ -287,9 +351,14 @@ def test_files_of_every_kind_do_not_stop_the_others(data: Path, run: Path, tmp_p
 def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) -> None:
     image = data / "imagesTr" / "BRATS_001.nii.gz"
     assert predict("-i", image, "-o", tmp_path, "--run", run / "fold0").exit_code == 0
-    again = predict("-i", image, "-o", tmp_path, "--run", run / "fold0", "--continue", "--save-probabilities")
+    again = predict(
+        "-i", image, "-o", tmp_path, "--run", run / "fold0", "--continue", "--save-probabilities"
+    )
     assert "1 written" in again.stdout
-    probabilities, labels = tmp_path / "BRATS_001_probabilities.nii.gz", tmp_path / "BRATS_001.nii.gz"
+    probabilities, labels = (
+        tmp_path / "BRATS_001_probabilities.nii.gz",
+        tmp_path / "BRATS_001.nii.gz",
+    )
     probabilities.unlink()
     before = labels.stat().st_mtime_ns
     options = ["-i", image, "-o", tmp_path, "--run", run / "fold0", "--save-probabilities"]
@@ -300,19 +369,26 @@ def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) ->
     labels.write_bytes(b"corrected by hand")
     corrected = predict(*options, "--continue")
     assert corrected.exit_code == 1
-    assert "BRATS_001.nii.gz: it was changed after it was predicted; keep it elsewhere" in corrected.stderr
+    assert (
+        "BRATS_001.nii.gz: it was changed after it was predicted; keep it elsewhere"
+        in corrected.stderr
+    )
     assert labels.read_bytes() == b"corrected by hand"
     assert not probabilities.exists()
     labels.unlink()
     assert "1 written" in predict(*options, "--continue").stdout
     labels.unlink()
-    assert "BRATS_001_probabilities.nii.gz is there already" in " ".join(predict(*options).stderr.split())
+    assert "BRATS_001_probabilities.nii.gz is there already" in " ".join(
+        predict(*options).stderr.split()
+    )
 
 
 def test_predicting_imports_nothing_that_only_training_and_figures_need() -> None:
     code = (
-        "import sys; from factorizer.inference import load, predict; load.load('zoo:hippocampus', device='cpu');"
-        "print(sorted({'monai', 'lightning', 'matplotlib', 'scipy.stats', 'scipy.spatial'} & set(sys.modules)))"
+        "import sys; from factorizer.inference import load, predict; "
+        "load.load('zoo:hippocampus', device='cpu');"
+        "print(sorted({'monai', 'lightning', 'matplotlib', 'scipy.stats', 'scipy.spatial'} & "
+        "set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -320,7 +396,11 @@ def test_predicting_imports_nothing_that_only_training_and_figures_need() -> Non
 
 def test_the_memory_announced_is_sensible(tmp_path: Path) -> None:
     preset = load_preset("brats")
-    for shape, low, high in (((240, 240, 155), 2.0, 6.0), ((1024, 1024, 3), 2.0, 5.0), ((8, 8, 8), 2.0, 5.0)):
+    for shape, low, high in (
+        ((240, 240, 155), 2.0, 6.0),
+        ((1024, 1024, 3), 2.0, 5.0),
+        ((8, 8, 8), 2.0, 5.0),
+    ):
         image = nibabel.Nifti1Image(np.zeros((*shape, 4), np.int16), np.eye(4))
         nibabel.save(image, tmp_path / "image.nii")
         (case,), _ = read_inputs([tmp_path / "image.nii"], preset.data.channels)
@@ -328,7 +408,9 @@ def test_the_memory_announced_is_sensible(tmp_path: Path) -> None:
         assert low < wanted < high, shape
 
 
-@pytest.mark.parametrize("suffix", ["_1stHO", "-vessels"])  # one that is tried, and one that the preset carries
+@pytest.mark.parametrize(
+    "suffix", ["_1stHO", "-vessels"]
+)  # one that is tried, and one that the preset carries
 def test_a_2d_image_becomes_a_picture(tmp_path: Path, suffix: str) -> None:
     from PIL import Image
 
@@ -337,7 +419,9 @@ def test_a_2d_image_becomes_a_picture(tmp_path: Path, suffix: str) -> None:
     for index in range(4):
         picture = np.random.default_rng(index).integers(1, 255, (40, 36, 3)).astype(np.uint8)
         Image.fromarray(picture).save(folder / f"eye_{index}.jpg")
-        Image.fromarray(((picture[..., 1] > 128) * 255).astype(np.uint8)).save(folder / f"eye_{index}{suffix}.png")
+        Image.fromarray(((picture[..., 1] > 128) * 255).astype(np.uint8)).save(
+            folder / f"eye_{index}{suffix}.png"
+        )
     preset = tmp_path / "eyes.yaml"
     options = [] if suffix == "_1stHO" else ["--mask-suffix", suffix]
     assert invoke("data", "plan", folder, "-o", preset, *options).exit_code == 0
@@ -349,23 +433,55 @@ def test_a_2d_image_becomes_a_picture(tmp_path: Path, suffix: str) -> None:
         "data.patch_size=[32,32]",
     ]
     settings = change_preset(load_preset(preset), changes)
-    train_fold(settings, data=folder, fold=0, out=tmp_path / "run", machine=Machine(device="cpu", workers=0))
+    train_fold(
+        settings,
+        data=folder,
+        fold=0,
+        out=tmp_path / "run",
+        machine=Machine(device="cpu", workers=0),
+    )
     result = predict("-i", folder, "-o", tmp_path / "out", "--run", tmp_path / "run")
     assert result.exit_code == 0, result.output
     with Image.open(tmp_path / "out" / "eye_0.png") as picture:
         assert picture.size == (36, 40)
         assert set(np.unique(np.asarray(picture))) <= {0, 255}
     scores = tmp_path / "scores.csv"
-    assert invoke("evaluate", "-p", tmp_path / "out", "-r", folder, "--preset", preset, "-o", scores).exit_code == 0
+    assert (
+        invoke(
+            "evaluate", "-p", tmp_path / "out", "-r", folder, "--preset", preset, "-o", scores
+        ).exit_code
+        == 0
+    )
     with scores.open() as lines:
         assert len({row["case"] for row in csv.DictReader(lines)}) == 4
-    if suffix == "-vessels":  # without the suffix, a picture has the name that a label of it would have
+    if (
+        suffix == "-vessels"
+    ):  # without the suffix, a picture has the name that a label of it would have
         wrong = invoke(
-            "evaluate", "-p", tmp_path / "out", "-r", folder, "--preset", "chasedb1", "-o", tmp_path / "x.csv"
+            "evaluate",
+            "-p",
+            tmp_path / "out",
+            "-r",
+            folder,
+            "--preset",
+            "chasedb1",
+            "-o",
+            tmp_path / "x.csv",
         )
         assert wrong.exit_code == 2
-        assert "it holds images beside masks, eye_0 and eye_0-vessels" in " ".join(wrong.stderr.split())
+        assert "it holds images beside masks, eye_0 and eye_0-vessels" in " ".join(
+            wrong.stderr.split()
+        )
     check = invoke("data", "check", folder, "--preset", preset)
     assert check.exit_code == 0, check.output
-    figure = ["--data", folder, "--preset", preset, "-p", tmp_path / "out", "-o", tmp_path / "eyes.png"]
+    figure = [
+        "--data",
+        folder,
+        "--preset",
+        preset,
+        "-p",
+        tmp_path / "out",
+        "-o",
+        tmp_path / "eyes.png",
+    ]
     assert invoke("figure", "qualitative", *figure).exit_code == 0

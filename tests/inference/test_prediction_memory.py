@@ -17,7 +17,9 @@ from factorizer.inference.predict import predict_cases
 from factorizer.inference.predictor import Predictor
 from factorizer.preset_files import change_preset, load_preset
 
-PRESET = change_preset(load_preset("hippocampus"), ["data.patch_size=[8,8,8]", "model.window=4", "model.widths=[8,16]"])
+PRESET = change_preset(
+    load_preset("hippocampus"), ["data.patch_size=[8,8,8]", "model.window=4", "model.widths=[8,16]"]
+)
 CHANNEL = PRESET.data.channels[0]
 ESTIMATE = {"batch_size": 1, "keep_probabilities": True}
 DIM = 40
@@ -47,7 +49,10 @@ def write_dims(file: Path, *dims: int) -> Path:
 
 
 def hostile(folder: Path) -> list[Path]:
-    files = [write_dims(folder / f"zero{axis}.nii", *(0 if i == axis else 12 for i in range(3))) for axis in range(3)]
+    files = [
+        write_dims(folder / f"zero{axis}.nii", *(0 if i == axis else 12 for i in range(3)))
+        for axis in range(3)
+    ]
     files += [
         write_dims(folder / "negative.nii", 12, -12, 12),
         write_dims(folder / "flat.nii", 12, 12),
@@ -59,7 +64,13 @@ def hostile(folder: Path) -> list[Path]:
     ]
     (folder / "text.nii.gz").write_text("text")
     (folder / "empty.nii").write_bytes(b"")
-    return [*files, folder / "text.nii.gz", folder / "empty.nii", folder / "missing.nii", folder / "text.png"]
+    return [
+        *files,
+        folder / "text.nii.gz",
+        folder / "empty.nii",
+        folder / "missing.nii",
+        folder / "text.png",
+    ]
 
 
 def test_an_estimate_is_made_for_any_header(tmp_path: Path) -> None:
@@ -74,7 +85,11 @@ def test_images_that_cannot_be_fail_by_name_and_the_others_are_predicted(tmp_pat
     bad = hostile(tmp_path / "in")
     good = [write_scan(tmp_path / "in" / f"good{i}.nii.gz") for i in range(2)]
     files = [good[0], *bad, good[1]]
-    results = list(predict_cases(Predictor(PRESET, [Copy()]), [case_of(file) for file in files], tmp_path / "out"))
+    results = list(
+        predict_cases(
+            Predictor(PRESET, [Copy()]), [case_of(file) for file in files], tmp_path / "out"
+        )
+    )
     assert [result.case for result in results if result.file] == ["good0", "good1"]
     for file, result in zip(bad, results[1:-1], strict=True):
         (problem,) = result.problems
@@ -89,12 +104,18 @@ def test_a_network_that_gives_no_numbers_fails_that_case(tmp_path: Path) -> None
 
     image = np.random.default_rng(0).uniform(1, 2, (12, 12, 12)).astype(np.float32)
     image[5, 5, 5] = 1000
-    files = [write_nifti(tmp_path / "spike.nii.gz", image, np.eye(4)), write_scan(tmp_path / "good.nii.gz")]
+    files = [
+        write_nifti(tmp_path / "spike.nii.gz", image, np.eye(4)),
+        write_scan(tmp_path / "good.nii.gz"),
+    ]
     predictor = Predictor(PRESET, [Overflowing()])
     first, second = predict_cases(predictor, [case_of(file) for file in files], tmp_path / "out")
     assert first.file is None
     assert [str(problem) for problem in first.problems] == [
-        "spike: the network's output is NaN or infinite; look at the image's intensities, and at the model's weights"
+        "spike: the network's output is NaN or infinite; look at the image's intensities, and "
+        "at "
+        "the "
+        "model's weights"
     ]
     assert "channel" in str(first.warnings[0])
     assert second.file is not None
@@ -102,5 +123,7 @@ def test_a_network_that_gives_no_numbers_fails_that_case(tmp_path: Path) -> None
 
 def test_memory_is_compared_with_what_is_free(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(memory, "available_bytes", lambda: 1e8)
-    with pytest.raises(ValueError, match=r"good: its prediction takes about .* GiB, and 0\.1 GiB are free"):
+    with pytest.raises(
+        ValueError, match=r"good: its prediction takes about .* GiB, and 0\.1 GiB are free"
+    ):
         check_memory(PRESET, case_of(write_scan(tmp_path / "good.nii")), **ESTIMATE)

@@ -39,11 +39,15 @@ def oracle(**changes: object) -> Predictor:
 
 def regions_of(labels: np.ndarray, preset: Preset) -> np.ndarray:
     data = preset.data
-    masks = [np.isin(labels, [data.labels[name] for name in names]) for names in data.regions.values()]
+    masks = [
+        np.isin(labels, [data.labels[name] for name in names]) for names in data.regions.values()
+    ]
     return np.stack(masks).astype(np.float32)
 
 
-def affine_of(order: tuple[int, ...], signs: tuple[int, ...], spacing: tuple[float, ...]) -> np.ndarray:
+def affine_of(
+    order: tuple[int, ...], signs: tuple[int, ...], spacing: tuple[float, ...]
+) -> np.ndarray:
     affine = np.eye(4)
     affine[:3, :3] = 0
     for axis, (world, sign) in enumerate(zip(order, signs, strict=True)):
@@ -55,7 +59,8 @@ def affine_of(order: tuple[int, ...], signs: tuple[int, ...], spacing: tuple[flo
 @pytest.mark.parametrize("crop", ["true", "false"])
 @pytest.mark.parametrize(("order", "signs"), ORIENTATIONS)
 def test_predictions_lie_where_the_image_does(order, signs, crop: str) -> None:
-    """All 48 orientations, anisotropic voxels, odd sizes: the label map is the reference voxel by voxel."""
+    """All 48 orientations, anisotropic voxels, odd sizes: the label map is the reference voxel by
+    voxel."""
     predictor = oracle(**{"data.crop_to_nonzero": crop})
     labels = np.random.default_rng(0).integers(0, 4, (7, 13, 10)).astype(np.uint8)
     labels[:2], labels[:, -3:] = 0, 0  # something to crop
@@ -78,7 +83,8 @@ def test_a_resampled_prediction_stays_in_its_place() -> None:
 
 def test_an_image_that_does_not_fit_is_refused() -> None:
     with pytest.raises(
-        ValueError, match=r"shape \(2, 9, 9, 9\); this model takes 3D images of 3 channels \(ET, TC, WT\)"
+        ValueError,
+        match=r"shape \(2, 9, 9, 9\); this model takes 3D images of 3 channels \(ET, TC, WT\)",
     ):
         oracle().predict(np.zeros((2, 9, 9, 9)))
 
@@ -92,7 +98,9 @@ def test_thick_slices_along_any_axis_come_back_in_place(spacing: float) -> None:
         sizes[axis], shape[axis] = spacing, 12
         labels = np.zeros(shape, np.uint8)
         labels[tuple(slice(4, 9) for _ in range(3))] = 3
-        found = predictor.predict(regions_of(labels, predictor.preset), affine=np.diag([*sizes, 1.0]))
+        found = predictor.predict(
+            regions_of(labels, predictor.preset), affine=np.diag([*sizes, 1.0])
+        )
         np.testing.assert_array_equal(found, labels)
 
 
@@ -108,7 +116,9 @@ def test_wrong_calls_of_the_python_interface_are_named() -> None:
 
 def test_a_model_with_a_spacing_asks_for_that_of_the_image() -> None:
     image = np.ones((3, 8, 8, 8), np.float32)
-    with pytest.raises(ValueError, match=r"works at 2 x 2 x 3 mm, .*give spacing_mm=\(...\) or affine=..."):
+    with pytest.raises(
+        ValueError, match=r"works at 2 x 2 x 3 mm, .*give spacing_mm=\(...\) or affine=..."
+    ):
         oracle(**{"data.spacing_mm": "[2.0,2.0,3.0]"}).predict(image)
     oracle(**{"data.spacing_mm": "[2.0,2.0,3.0]"}).predict(image, spacing_mm=(2, 2, 2))
     oracle(**{"data.spacing_mm": "[2.0,2.0,3.0]"}).predict(image, affine=np.eye(4))
@@ -117,7 +127,9 @@ def test_a_model_with_a_spacing_asks_for_that_of_the_image() -> None:
 
 def test_sizes_that_cannot_be_are_refused_in_python_too() -> None:
     image = np.ones((3, 8, 8, 8), np.float32)
-    with pytest.raises(ValueError, match=r"voxels are 0\.0001 x 1 x 1 mm, and from 0\.001 to 100 mm are allowed"):
+    with pytest.raises(
+        ValueError, match=r"voxels are 0\.0001 x 1 x 1 mm, and from 0\.001 to 100 mm are allowed"
+    ):
         oracle().predict(image, spacing_mm=(0.0001, 1, 1))
     with pytest.raises(ValueError, match="give a regular 4 x 4 matrix"):
         oracle().predict(image, spacing_mm=(0.0, 1, 1))

@@ -25,7 +25,11 @@ from factorizer.inference.restore import restore_slabs
     ],
 )
 def test_slabs_are_put_back_like_the_whole(shape, resampled, box, rows: int) -> None:
-    frame = Frame(VoxelGrid(shape, np.diag((-1.0, 2.0, 1.0, 1.0))), resampled, tuple(slice(*ends) for ends in box))
+    frame = Frame(
+        VoxelGrid(shape, np.diag((-1.0, 2.0, 1.0, 1.0))),
+        resampled,
+        tuple(slice(*ends) for ends in box),
+    )
     inside = [stop - start for start, stop in box]
     array = torch.rand(2, *inside)
     slabs = list(restore_slabs(torch.split(array, rows, dim=1), frame))

@@ -12,13 +12,20 @@ from torch import Tensor, nn
 
 from factorizer.inference.sliding import Sliding, average, importance, mirror
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
+)
 
 
 @pytest.fixture(scope="module")
 def network() -> nn.Module:
     torch.manual_seed(0)
-    layers = nn.Conv3d(2, 6, 3, padding=1), nn.InstanceNorm3d(6), nn.GELU(), nn.Conv3d(6, 3, 3, padding=1)
+    layers = (
+        nn.Conv3d(2, 6, 3, padding=1),
+        nn.InstanceNorm3d(6),
+        nn.GELU(),
+        nn.Conv3d(6, 3, 3, padding=1),
+    )
     return nn.Sequential(*layers).eval()  # what it says of a voxel depends on the window
 
 
@@ -26,11 +33,15 @@ WINDOWS = Sliding((8, 12, 8), 0.5)
 
 
 @pytest.mark.parametrize("blending", ["constant", "gaussian"])
-@pytest.mark.parametrize("size", [(8, 12, 8), (21, 30, 17), (40, 13, 9), (5, 30, 8), (3, 4, 5), (16, 12, 8)])
+@pytest.mark.parametrize(
+    "size", [(8, 12, 8), (21, 30, 17), (40, 13, 9), (5, 30, 8), (3, 4, 5), (16, 12, 8)]
+)
 def test_it_is_monais(network: nn.Module, size: tuple[int, ...], blending: str) -> None:
     image = torch.randn(2, *size)
     with torch.no_grad():
-        expected = sliding_window_inference(image[None], (8, 12, 8), 1, network, overlap=0.5, mode=blending)[0]
+        expected = sliding_window_inference(
+            image[None], (8, 12, 8), 1, network, overlap=0.5, mode=blending
+        )[0]
     steps: list[int] = []
     sliding = replace(WINDOWS, blending=blending)
     ours = sliding.probabilities(network, image, lambda: steps.append(1))
@@ -60,7 +71,9 @@ def test_neither_batches_nor_threads_matter(network: nn.Module) -> None:
     try:
         torch.set_num_threads(1)
         for batch_size in (2, 5, 100):
-            other = replace(WINDOWS, blending="gaussian", batch_size=batch_size).probabilities(network, image)
+            other = replace(WINDOWS, blending="gaussian", batch_size=batch_size).probabilities(
+                network, image
+            )
             assert (one - other).abs().max() < 1e-5
             differ = (one >= 0.5) != (other >= 0.5)
             assert ((one - 0.5).abs()[differ] < 1e-5).all()

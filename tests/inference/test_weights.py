@@ -1,4 +1,5 @@
-"""Weights from files: changed bytes, and values that are no weights, are refused in one line that names the file."""
+"""Weights from files: changed bytes, and values that are no weights, are refused in one line that
+names the file."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ def test_a_changed_byte_of_a_checkpoint_is_noticed(fold: Path) -> None:
         starts = [part.header_offset for part in archive.infolist() if part.file_size > 1]
     for start in starts[:: len(starts) // 30]:
         changed = bytearray(whole)
-        changed[start + 128] ^= 1  # behind the header of the part, in its content or in the padding before it
+        changed[start + 128] ^= (
+            1  # behind the header of the part, in its content or in the padding before it
+        )
         file.write_bytes(changed)
         try:
             weights = read_weights(fold)
@@ -74,7 +77,10 @@ def test_a_changed_byte_of_a_checkpoint_is_noticed(fold: Path) -> None:
     changed = bytearray(whole)
     changed[whole.index(expected["stem.weight"].numpy().tobytes())] ^= 1
     file.write_bytes(changed)
-    with pytest.raises(ModelError, match=r"last.ckpt cannot be read \(its part .* has changed since it was written\)"):
+    with pytest.raises(
+        ModelError,
+        match=r"last.ckpt cannot be read \(its part .* has changed since it was written\)",
+    ):
         load(fold)
 
 
@@ -82,10 +88,14 @@ def test_a_changed_byte_of_shipped_weights_is_noticed(safe: Path) -> None:
     whole = (safe / WEIGHTS).read_bytes()
     load(safe, device="cpu")
     (safe / WEIGHTS).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
-    with pytest.raises(ModelError, match=r"is not the file that weights.sha256 is about; copy the folder again"):
+    with pytest.raises(
+        ModelError, match=r"is not the file that weights.sha256 is about; copy the folder again"
+    ):
         load(safe)
     (safe / CHECKSUM).unlink()
-    with pytest.raises(ModelError, match=r"safe has no weights.sha256, the checksum of its weights"):
+    with pytest.raises(
+        ModelError, match=r"safe has no weights.sha256, the checksum of its weights"
+    ):
         load(safe)
     for text in ("", "x" * 2000):
         (safe / CHECKSUM).write_text(text)
@@ -126,13 +136,21 @@ def with_one(value: Any) -> Callable[[dict[str, Any]], Any]:
         (with_one("a"), "stem.weight is of the type str, not a tensor"),
         (with_one([1.0]), "stem.weight is of the type list, not a tensor"),
         (with_one(torch.ones(2)), r"stem.weight is \(2,\), not \(8, 2, 3, 3, 3\)"),
-        (with_one(torch.ones(8, 2, 3, 3, 3, dtype=torch.int64)), "stem.weight is torch.int64, not torch.float32"),
-        (with_one(torch.ones(8, 2, 3, 3, 3, dtype=torch.complex64)), "stem.weight is torch.complex64"),
+        (
+            with_one(torch.ones(8, 2, 3, 3, 3, dtype=torch.int64)),
+            "stem.weight is torch.int64, not torch.float32",
+        ),
+        (
+            with_one(torch.ones(8, 2, 3, 3, 3, dtype=torch.complex64)),
+            "stem.weight is torch.complex64",
+        ),
         (with_one(torch.ones(4, 4).to_sparse()), "stem.weight is torch.float32 .torch.sparse_coo"),
         (with_one(torch.ones(1).expand(10**12)), "for which the file has too few numbers"),
     ],
 )
-def test_checkpoints_of_wrong_types(tmp_path: Path, change: Callable[[Any], Any], message: str) -> None:
+def test_checkpoints_of_wrong_types(
+    tmp_path: Path, change: Callable[[Any], Any], message: str
+) -> None:
     state = {f"network.{name}": value for name, value in make_network(PRESET).state_dict().items()}
     folder = write_fold(tmp_path / "fold0", state_dict=change(state))
     with pytest.raises(ModelError, match=message) as caught:
@@ -199,7 +217,9 @@ def test_safetensors_of_another_network(safe: Path) -> None:
 
 
 @pytest.mark.parametrize("saved_with", [True, False])
-def test_weights_saved_with_or_without_deep_supervision_predict_the_same(tmp_path: Path, saved_with: bool) -> None:
+def test_weights_saved_with_or_without_deep_supervision_predict_the_same(
+    tmp_path: Path, saved_with: bool
+) -> None:
     folder = write_fold(tmp_path / "fold0")
     expected = load(folder, device="cpu").networks[0]
     if saved_with:
@@ -237,7 +257,10 @@ def test_what_fits_has_the_same_kind_of_numbers(fold: Path) -> None:
 def test_a_network_that_cannot_be_built(fold: Path) -> None:
     text = (fold / "config.yaml").read_text()
     (fold / "config.yaml").write_text(text.replace("extra: {}", "extra: {mlp_ratios: a}"))
-    with pytest.raises(ModelError, match=r"fold0/config.yaml describes a network that cannot be built: .*mlp_ratios"):
+    with pytest.raises(
+        ModelError,
+        match=r"fold0/config.yaml describes a network that cannot be built: .*mlp_ratios",
+    ):
         load(fold)
 
 
@@ -251,14 +274,26 @@ SOME = {"num_iters": 1}
         ({"fast": 3}, "holds no list of layers for fast"),
         ({"fast": [1, 2, 3, 4, 5]}, "holds no list of layers for fast"),
         ({"fast": [SOME]}, "sets 1 NMF layers, the network has 5"),
-        ({"fast": [{"solver": "mu"}, *[SOME] * 4]}, "sets 'solver' of a layer; num_iters, rank and bypass can be set"),
+        (
+            {"fast": [{"solver": "mu"}, *[SOME] * 4]},
+            "sets 'solver' of a layer; num_iters, rank and bypass can be set",
+        ),
         ({"fast": [{"forward": 1}, *[SOME] * 4]}, "sets 'forward' of a layer"),
-        ({"fast": [{"num_iters": -1}, *[SOME] * 4]}, "sets num_iters of a layer to -1; give 1 to 5"),
-        ({"fast": [{"num_iters": 10**9}, *[SOME] * 4]}, "sets num_iters of a layer to 1000000000; give 1 to 5"),
+        (
+            {"fast": [{"num_iters": -1}, *[SOME] * 4]},
+            "sets num_iters of a layer to -1; give 1 to 5",
+        ),
+        (
+            {"fast": [{"num_iters": 10**9}, *[SOME] * 4]},
+            "sets num_iters of a layer to 1000000000; give 1 to 5",
+        ),
         ({"fast": [{"num_iters": 2.0}, *[SOME] * 4]}, "sets num_iters of a layer to 2.0"),
         ({"fast": [{"num_iters": True}, *[SOME] * 4]}, "sets num_iters of a layer to True"),
         ({"fast": [{"rank": "a"}, *[SOME] * 4]}, "sets rank of a layer to 'a'; give 1 to 1"),
-        ({"fast": [{"bypass": "yes"}, *[SOME] * 4]}, "sets bypass of a layer to 'yes'; give False to True"),
+        (
+            {"fast": [{"bypass": "yes"}, *[SOME] * 4]},
+            "sets bypass of a layer to 'yes'; give False to True",
+        ),
     ],
 )
 def test_speeds_that_cannot_be(fold: Path, speeds: Any, message: str) -> None:
@@ -269,8 +304,14 @@ def test_speeds_that_cannot_be(fold: Path, speeds: Any, message: str) -> None:
 
 
 def test_speeds_that_can_be(fold: Path) -> None:
-    (fold / "speeds.json").write_text(json.dumps({"fast": [SOME, {"bypass": True}, {}, {"rank": 1}, SOME]}))
-    layers = [m for m in load(fold, speed="fast", device="cpu").networks[0].modules() if isinstance(m, NMF)]
+    (fold / "speeds.json").write_text(
+        json.dumps({"fast": [SOME, {"bypass": True}, {}, {"rank": 1}, SOME]})
+    )
+    layers = [
+        m
+        for m in load(fold, speed="fast", device="cpu").networks[0].modules()
+        if isinstance(m, NMF)
+    ]
     assert [layer.num_iters for layer in layers] == [1, 5, 5, 5, 1]
     (fold / "speeds.json").write_text("{")
     with pytest.raises(FileError, match=r"speeds.json: it is not JSON"):

@@ -1,4 +1,5 @@
-"""The zoo: how a run becomes a model of it, what is listed, and that every model that ships does its work."""
+"""The zoo: how a run becomes a model of it, what is listed, and that every model that ships does
+its work."""
 
 from __future__ import annotations
 
@@ -23,7 +24,9 @@ from factorizer.inference.postprocess import read_rules
 from factorizer.inference.weights import verify_checksum
 from factorizer.preset_files import PresetError, load_preset
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +46,16 @@ def small(fold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_model_is_its_run_in_half_precision(fold: Path, small: Path) -> None:
-    ours, theirs = (load(source, device="cpu").networks[0].state_dict() for source in ("zoo:small", fold))
+    ours, theirs = (
+        load(source, device="cpu").networks[0].state_dict() for source in ("zoo:small", fold)
+    )
     for name, value in theirs.items():
         assert ours[name].dtype == value.dtype
         torch.testing.assert_close(ours[name], value, rtol=1e-3, atol=1e-4)
     assert (small / "scores.csv").read_text() == (fold / "scores.csv").read_text()
-    assert (small / "weights.safetensors").stat().st_size < 3 * sum(v.numel() for v in theirs.values()) + 10_000
+    assert (small / "weights.safetensors").stat().st_size < 3 * sum(
+        v.numel() for v in theirs.values()
+    ) + 10_000
 
 
 def test_weights_beyond_half_precision_are_refused(fold: Path, tmp_path: Path) -> None:
@@ -82,7 +89,9 @@ def test_messages_name_a_model_of_the_zoo_and_not_where_it_is_installed(small: P
 
 def test_a_model_names_its_preset(small: Path) -> None:
     assert load_preset("zoo:small") == load_preset(small / "config.yaml")
-    with pytest.raises(PresetError, match=r"there is no model zoo:smal; `factorizer zoo` lists them"):
+    with pytest.raises(
+        PresetError, match=r"there is no model zoo:smal; `factorizer zoo` lists them"
+    ):
         load_preset("zoo:smal")
 
 
@@ -123,21 +132,33 @@ def test_what_ships_is_complete_and_small() -> None:
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real scans are not at {SHARED}")
 @pytest.mark.parametrize("name", SHIPPED)
 def test_held_out_scans_are_segmented_as_the_card_says(name: str, tmp_path: Path) -> None:
-    """By the command line, on the files as they were downloaded: the scores are those that ship with the model."""
+    """By the command line, on the files as they were downloaded: the scores are those that ship
+    with the model."""
     cohort = read_cohort(SHARED / SHIPPED[name])
     rows = [row for row in read_scores(zoo.zoo_folder(name) / "scores.csv") if row.metric == "dice"]
     case = cohort.case(rows[0].case)
     files = dict.fromkeys(source.file for source in case.channels.values())
     inputs = [part for file in files for part in ("-i", str(file))]
-    result = CliRunner().invoke(app, ["predict", "--model", f"zoo:{name}", *inputs, "-o", str(tmp_path), "--json"])
+    result = CliRunner().invoke(
+        app, ["predict", "--model", f"zoo:{name}", *inputs, "-o", str(tmp_path), "--json"]
+    )
     assert result.exit_code == 0, result.output
     (written,) = json.loads(result.stdout)["written"].values()
     data = zoo.describe_model(name).preset.data
     grid = open_image(case.name, Path(written), as_label=True).grid
-    ours = read_label(replace(case, label=Path(written)), {v: v for v in (0, *data.labels.values())}, grid)
+    ours = read_label(
+        replace(case, label=Path(written)), {v: v for v in (0, *data.labels.values())}, grid
+    )
     theirs = read_label(case, select_label_values(cohort, data.labels), grid)
     scores = score_label_maps(
-        case.name, ours, theirs, labels=data.labels, regions=data.regions, spacing_mm=canonical_grid(grid).spacing_mm
+        case.name,
+        ours,
+        theirs,
+        labels=data.labels,
+        regions=data.regions,
+        spacing_mm=canonical_grid(grid).spacing_mm,
     )
     found = {row.region: row.value for row in scores if row.metric == "dice"}
-    assert found == pytest.approx({row.region: row.value for row in rows if row.case == case.name}, abs=0.005)
+    assert found == pytest.approx(
+        {row.region: row.value for row in rows if row.case == case.name}, abs=0.005
+    )

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,14 +30,22 @@ from factorizer.inspection.ablation import (
     write_points,
 )
 from factorizer.inspection.ablation_figure import pareto
-from factorizer.inspection.settings import Setting, applied, matrix_sizes, nmf_layers, paper_settings
+from factorizer.inspection.settings import (
+    Setting,
+    applied,
+    matrix_sizes,
+    nmf_layers,
+    paper_settings,
+)
 from factorizer.inspection.tuning import Tuner, keep_order
 from factorizer.nn.blocks import WrappedNMF
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +57,25 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    changes = ["training.max_steps=2", "training.folds=2", "model.widths=[8,16]", "data.patch_size=[16,16,16]"]
+    changes = [
+        "training.max_steps=2",
+        "training.folds=2",
+        "model.widths=[8,16]",
+        "data.patch_size=[16,16,16]",
+    ]
     preset = change_preset(load_preset("isles22"), [*changes, "model.window=4", "model.head_dim=2"])
     out = tmp_path_factory.mktemp("run") / "run"
-    return train_fold(preset, data=data, fold=0, out=out, machine=Machine(device="cpu", workers=0)).folder
+    return train_fold(
+        preset, data=data, fold=0, out=out, machine=Machine(device="cpu", workers=0)
+    ).folder
 
 
 def test_the_papers_settings() -> None:
     settings = paper_settings(9, 8, [8] * 8 + [4], iterations=20)
-    studies = {study: [s for s in settings if s.study == study] for study in dict.fromkeys(s.study for s in settings)}
+    studies = {
+        study: [s for s in settings if s.study == study]
+        for study in dict.fromkeys(s.study for s in settings)
+    }
     assert {study: len(own) for study, own in studies.items()} == {
         "first layers kept": 10,
         "layer removed": 9,
@@ -78,8 +97,16 @@ def test_a_setting_is_undone() -> None:
     x = torch.randn(1, 2, 16, 16, 16)
     with torch.no_grad():
         before = network(x)
-        with applied(network, [{"bypass": True}, {"num_iters": 1}, {}, {"rank": 2}, {"solver": "mu"}]):
-            assert [layer.bypass for layer in nmf_layers(network)] == [True, False, False, False, False]
+        with applied(
+            network, [{"bypass": True}, {"num_iters": 1}, {}, {"rank": 2}, {"solver": "mu"}]
+        ):
+            assert [layer.bypass for layer in nmf_layers(network)] == [
+                True,
+                False,
+                False,
+                False,
+                False,
+            ]
             assert not torch.equal(network(x), before)
         assert torch.equal(network(x), before)
     with pytest.raises(ValueError, match="has no NMF layer"):
@@ -93,18 +120,25 @@ def test_ranks_are_limited_by_the_matrices() -> None:
 
 
 @pytest.mark.parametrize(("solver", "times"), [("hals", 2), ("joint", 1)])
-def test_a_bypassed_layer_takes_every_voxel_once_and_factorizes_nothing(solver: str, times: int) -> None:
+def test_a_bypassed_layer_takes_every_voxel_once_and_factorizes_nothing(
+    solver: str, times: int
+) -> None:
     """What it saves in time stands in docs/results: two grids of windows, and the factorization."""
     network = build_small("swin-factorizer", solver=solver).eval()
     wrapped = next(m for m in network.modules() if isinstance(m, WrappedNMF))
     voxels = []
-    wrapped.in_proj.register_forward_hook(lambda module, inputs, output: voxels.append(inputs[0][..., 0].numel()))
+    wrapped.in_proj.register_forward_hook(
+        lambda module, inputs, output: voxels.append(inputs[0][..., 0].numel())
+    )
     x = torch.randn(1, 2, 16, 16, 16)
     with torch.no_grad():
         network(x)
         assert sum(voxels) == times * 16**3
         voxels.clear()
-        wrapped.nmf.bypass, wrapped.nmf.seed = True, None  # there are no first factors: it would fail if it factorized
+        wrapped.nmf.bypass, wrapped.nmf.seed = (
+            True,
+            None,
+        )  # there are no first factors: it would fail if it factorized
         network(x)
     assert sum(voxels) == 16**3
 
@@ -140,8 +174,27 @@ def test_numbers_survive_the_file(tmp_path: Path) -> None:
 
 
 def test_the_ablation_command(run: Path, data: Path, tmp_path: Path) -> None:
-    command = ["ablate", "inference", "--run", str(run), "--data", str(data), "-o", str(tmp_path / "out")]
-    command += ["--iterations", "3", "--cases", "1", "--device", "cpu", "--json", "--baseline", str(run)]
+    command = [
+        "ablate",
+        "inference",
+        "--run",
+        str(run),
+        "--data",
+        str(data),
+        "-o",
+        str(tmp_path / "out"),
+    ]
+    command += [
+        "--iterations",
+        "3",
+        "--cases",
+        "1",
+        "--device",
+        "cpu",
+        "--json",
+        "--baseline",
+        str(run),
+    ]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     points = json.loads(result.stdout)
@@ -152,7 +205,11 @@ def test_the_ablation_command(run: Path, data: Path, tmp_path: Path) -> None:
     (file,) = (tmp_path / "out").glob("baseline-*.csv")
     assert read_points(file)[0].time_ratio == baseline["time_ratio"]
     same = next(p for p in points if p["study"] == "first layers kept" and p["value"] == 3)
-    assert (same["dice"], same["hd95_mm"], same["gflops"]) == (trained["dice"], trained["hd95_mm"], trained["gflops"])
+    assert (same["dice"], same["hd95_mm"], same["gflops"]) == (
+        trained["dice"],
+        trained["hd95_mm"],
+        trained["gflops"],
+    )
     assert (tmp_path / "out" / "ablation.png").stat().st_size > 20_000
     other = shutil.copytree(run, run.parent / "fold1")
     refused = CliRunner().invoke(app, [*command[:-1], str(other)])
@@ -166,25 +223,38 @@ def test_the_ablation_command(run: Path, data: Path, tmp_path: Path) -> None:
 class Pretend(Bench):
     """A bench whose numbers are known: each layer's bypass costs some Dice and saves some time."""
 
-    def __init__(self, costs: list[float], savings: list[float], shares: Sequence[float] = (1,) * 6) -> None:
+    def __init__(
+        self, costs: list[float], savings: list[float], shares: Sequence[float] = (1,) * 6
+    ) -> None:
         self.costs, self.savings, self.shares = costs, savings, shares
         self.network = torch.nn.Sequential(*(m for m in build_small("swin-factorizer").encoder))
 
     def scores(self, layers, track=None):
         from factorizer.evaluation.scores import Score
 
-        lost = sum(cost for cost, layer in zip(self.costs, layers, strict=True) if layer.get("bypass"))
-        return [Score(f"c{i}", "x", "dice", 0.8 - lost * share + 0.001 * i) for i, share in enumerate(self.shares)]
+        lost = sum(
+            cost for cost, layer in zip(self.costs, layers, strict=True) if layer.get("bypass")
+        )
+        return [
+            Score(f"c{i}", "x", "dice", 0.8 - lost * share + 0.001 * i)
+            for i, share in enumerate(self.shares)
+        ]
 
     def time(self, layers, rounds=5):
-        saved = sum(saving for saving, layer in zip(self.savings, layers, strict=True) if layer.get("bypass"))
+        saved = sum(
+            saving
+            for saving, layer in zip(self.savings, layers, strict=True)
+            if layer.get("bypass")
+        )
         return Timing(100.0, 1 - saved, 0.98 - saved, 1.02 - saved)
 
 
 def test_tuning_stays_within_the_bound_and_takes_what_is_cheap() -> None:
     tuner = Tuner(Pretend(costs=[0.004, 0.001], savings=[0.2, 0.1]))
     singles = tuner.singles()
-    assert [option for _, option, _ in singles] == [{"bypass": True}] * 2  # fewer iterations save nothing
+    assert [option for _, option, _ in singles] == [
+        {"bypass": True}
+    ] * 2  # fewer iterations save nothing
     fast = tuner.combine(singles, 0.005)
     assert fast is not None
     assert [layer.get("bypass") for layer in fast.layers] == [True, True]
@@ -207,11 +277,18 @@ def test_damaged_files_of_a_run_or_of_an_ablation_are_named(
         make_bench(damaged, data, device="cpu")
     (tmp_path / "points.json").write_text(content)
     with pytest.raises(FileError, match=r"points\.json"):
-        run_ablation(make_bench(run, data, device="cpu"), [], tmp_path / "points.csv", lambda items, label: items)
+        run_ablation(
+            make_bench(run, data, device="cpu"),
+            [],
+            tmp_path / "points.csv",
+            lambda items, label: items,
+        )
 
 
 @pytest.mark.parametrize("content", ["study\n" + "x" * 200_000, "study,value\na,b\n", b"\xff\xfe"])
-def test_a_table_of_points_that_cannot_be_read_is_named(tmp_path: Path, content: str | bytes) -> None:
+def test_a_table_of_points_that_cannot_be_read_is_named(
+    tmp_path: Path, content: str | bytes
+) -> None:
     write_atomically(tmp_path / "points.csv", content)
     with pytest.raises(ValueError, match=r"points\.csv is not a table of an ablation"):
         read_points(tmp_path / "points.csv")
@@ -238,7 +315,8 @@ def test_fast_is_never_slower_than_balanced() -> None:
 
 
 def test_tuning_does_not_trust_a_mean_that_one_case_decides() -> None:
-    """Both lose 0.004 on average: in one, every case loses as much; in the other, one loses it all."""
+    """Both lose 0.004 on average: in one, every case loses as much; in the other, one loses it
+    all."""
     for shares, found in (((1,) * 6, True), ((6, 0, 0, 0, 0, 0), False)):
         tuner = Tuner(Pretend(costs=[0.004, 0.004], savings=[0.2, 0.2], shares=shares))
         assert (tuner.combine(tuner.singles(), 0.005) is not None) == found
@@ -258,23 +336,46 @@ def test_the_front() -> None:
     assert [name for _, _, name in pareto(points)] == ["b", "d"]
 
 
-def test_the_tune_command_and_predict(run: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_tune_command_and_predict(
+    run: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """With times that do not depend on what else the machine does."""
     saved = {True: 0.9, False: 0.99}
-    command = ["tune", "--run", str(run), "--data", str(data), "--max-loss", "50%", "--device", "cpu", "--json"]
+    command = [
+        "tune",
+        "--run",
+        str(run),
+        "--data",
+        str(data),
+        "--max-loss",
+        "50%",
+        "--device",
+        "cpu",
+        "--json",
+    ]
     assert (
         "a loss of Dice cannot be judged by 2 held-out cases"
         in CliRunner().invoke(app, [*command, "--cases", "2"]).stderr
     )
     unfinished = shutil.copytree(run, tmp_path / "run" / "fold0")
     (unfinished / "scores.csv").unlink()
-    assert "is not trained to its end" in CliRunner().invoke(app, [*command, "--run", str(unfinished)]).stderr
+    assert (
+        "is not trained to its end"
+        in CliRunner().invoke(app, [*command, "--run", str(unfinished)]).stderr
+    )
     monkeypatch.setattr(Bench, "time", lambda self, layers, rounds=5: Timing(100.0, 1.0, 0.9, 1.1))
     assert json.loads(CliRunner().invoke(app, command).stdout)["speeds"] == []
     assert (run / "speeds.png").exists()
     assert not (run / "speeds.json").exists()
-    ratio = lambda layers: float(np.prod([saved[bool(layer.get("bypass"))] for layer in layers if layer]))  # noqa: E731
-    monkeypatch.setattr(Bench, "time", lambda self, layers, rounds=5: Timing(100.0, ratio(layers), 0.1, ratio(layers)))
+
+    def ratio(layers: Any) -> float:
+        return float(np.prod([saved[bool(layer.get("bypass"))] for layer in layers if layer]))
+
+    monkeypatch.setattr(
+        Bench,
+        "time",
+        lambda self, layers, rounds=5: Timing(100.0, ratio(layers), 0.1, ratio(layers)),
+    )
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)["speeds"]
@@ -283,7 +384,17 @@ def test_the_tune_command_and_predict(run: Path, data: Path, tmp_path: Path, mon
     assert (run / "speeds.png").exists()
     before = [layer.num_iters for layer in nmf_layers(load(run, device="cpu").networks[0])]
     assert before == [5, 5, 5]  # best is as trained
-    image = ["predict", "-i", str(data), "-o", str(tmp_path / "out"), "--run", str(run), "--speed", "fast"]
+    image = [
+        "predict",
+        "-i",
+        str(data),
+        "-o",
+        str(tmp_path / "out"),
+        "--run",
+        str(run),
+        "--speed",
+        "fast",
+    ]
     assert CliRunner().invoke(app, image).exit_code == 0
     assert "is there already" in CliRunner().invoke(app, command).stderr
     assert "--max-loss got 'x'" in CliRunner().invoke(app, [*command[:6], "x"]).stderr

@@ -34,7 +34,9 @@ from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
 
 
 @pytest.mark.parametrize("name", ["global-factorizer", "local-factorizer", "swin-factorizer"])
@@ -42,13 +44,19 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
 def test_factors_give_the_layer_back(name: str, rank: int, solver: str) -> None:
     """F G^T of every window, dematricized and projected, is what the layer adds to its input."""
     torch.manual_seed(0)
-    layer = next(m for m in build_small(name, rank=rank, solver=solver).eval().modules() if isinstance(m, ResidualNMF))
+    layer = next(
+        m
+        for m in build_small(name, rank=rank, solver=solver).eval().modules()
+        if isinstance(m, ResidualNMF)
+    )
     x = torch.randn(1, 8, 16, 16, 16)
     wrapped = layer.wrapped_nmf
     with torch.no_grad():
         f, _, pictures = factorize(layer, x)
         assert pictures.shape == (1, rank * 8 // wrapped.matricize.head_dim, 16, 16, 16)
-        torch.testing.assert_close(torch.linalg.vector_norm(f, dim=-2), torch.ones_like(f[..., 0, :]))
+        torch.testing.assert_close(
+            torch.linalg.vector_norm(f, dim=-2), torch.ones_like(f[..., 0, :])
+        )
         matricize = wrapped.matricize.fitted(x.shape[2:])
         projected = wrapped.in_proj(layer.norm(x.movedim(1, -1))).movedim(-1, 1)
         projected = projected if solver == "semi" else projected.relu()
@@ -59,9 +67,17 @@ def test_factors_give_the_layer_back(name: str, rank: int, solver: str) -> None:
 
 
 def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
-    """An image of two patches and a half, turned in its file: each voxel is the mean of the patches that cover it."""
-    changes = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]", "data.channels=[a]"]
-    preset = change_preset(load_preset("brats"), [*changes, "data.crop_to_nonzero=false", "data.normalization=none"])
+    """An image of two patches and a half, turned in its file: each voxel is the mean of the patches
+    that cover it."""
+    changes = [
+        "model.widths=[8,16]",
+        "model.window=4",
+        "data.patch_size=[16,16,16]",
+        "data.channels=[a]",
+    ]
+    preset = change_preset(
+        load_preset("brats"), [*changes, "data.crop_to_nonzero=false", "data.normalization=none"]
+    )
     predictor = Predictor(preset, [make_network(preset)])
     image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)
     grid = VoxelGrid((16, 16, 24), np.diag([-1.0, 1.0, 1.0, 1.0]))
@@ -72,7 +88,9 @@ def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
     with torch.no_grad():
         for start in (0, 8):
             patch = torch.from_numpy(image[None, ..., start : start + 16])
-            expected[..., start : start + 16] += Viewer(predictor.networks[0], layers)(patch)[0].numpy()
+            expected[..., start : start + 16] += Viewer(predictor.networks[0], layers)(patch)[
+                0
+            ].numpy()
             count[start : start + 16] += 1
     np.testing.assert_allclose(view.pictures, expected / count, rtol=1e-4, atol=1e-5)
 
@@ -89,7 +107,9 @@ def test_layers_are_numbered_along_the_data_path() -> None:
     assert seen == [1, 2, 3, 4, 5]
     assert [layer.number for layer in choose_layers(layers, "both")] == [1, 5]
     assert [layer.number for layer in choose_layers(layers, "2,4,2")] == [2, 4]
-    with pytest.raises(ValueError, match="--layer got '9'; give first, last, both, all, or numbers from 1 to 5"):
+    with pytest.raises(
+        ValueError, match="--layer got '9'; give first, last, both, all, or numbers from 1 to 5"
+    ):
         choose_layers(layers, "9")
     with pytest.raises(ValueError, match="no blocks that can be looked at"):
         layers_of(build_small("unetr"))
@@ -119,13 +139,19 @@ def test_alignment_against_others() -> None:
     assert best == pytest.approx(max(dice(picture >= cut, mask) for cut in np.unique(picture)))
     ((scaled, _, _),) = align(1000 * picture + 5, mask[None])
     assert scaled == best
-    ((dark, _, _),) = align(-mask.astype(float), mask[None])  # a picture with a hole where the region is
+    ((dark, _, _),) = align(
+        -mask.astype(float), mask[None]
+    )  # a picture with a hole where the region is
     assert Alignment("c", 1, 1, "ET", dark, chance, 0.0).gain == pytest.approx(0)
     assert np.isnan(align(picture, np.zeros((1, 500), bool))[0]).all()
 
 
 def test_a_summary_is_over_the_cases_that_have_the_region() -> None:
-    rows = [Alignment(f"c{i}", 1, p, "ET", 0.2 * p + 0.01 * i, 0.1, 0.9) for i in range(5) for p in (1, 2)]
+    rows = [
+        Alignment(f"c{i}", 1, p, "ET", 0.2 * p + 0.01 * i, 0.1, 0.9)
+        for i in range(5)
+        for p in (1, 2)
+    ]
     rows.append(Alignment("c9", 1, 1, "ET", *[float("nan")] * 3))
     first, second = summarize(rows)
     assert (first.cases, second.picture) == (5, 2)
@@ -137,19 +163,35 @@ def test_a_summary_is_over_the_cases_that_have_the_region() -> None:
 def test_the_command_line(tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_synthetic("brats", data, cases=4, size=24, seed=0)
-    changes = ["training.max_steps=2", "training.folds=2", "model.widths=[8,16]", "data.patch_size=[16,16,16]"]
+    changes = [
+        "training.max_steps=2",
+        "training.folds=2",
+        "model.widths=[8,16]",
+        "data.patch_size=[16,16,16]",
+    ]
     preset = change_preset(load_preset("brats"), [*changes, "model.window=4"])
     machine = Machine(device="cpu", workers=0)
     for name in ("swin-factorizer", "nnunet"):
         system = change_preset(preset, [f"model.name={name}"])
         train_fold(system, data=data, fold=0, out=tmp_path / name, machine=machine)
-    command = ["explain", "--run", str(tmp_path / "swin-factorizer"), "-i", str(data), "-o", str(tmp_path / "out")]
+    command = [
+        "explain",
+        "--run",
+        str(tmp_path / "swin-factorizer"),
+        "-i",
+        str(data),
+        "-o",
+        str(tmp_path / "out"),
+    ]
     command += ["--run", f"u-net={tmp_path / 'nnunet'}", "--device", "cpu", "--json"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     tables = json.loads(result.stdout)
     assert set(tables) == {"swin-factorizer", "u-net"}
-    assert {(row["layer"], row["region"]) for row in tables["swin-factorizer"]} >= {(1, "WT"), (3, "ET")}
+    assert {(row["layer"], row["region"]) for row in tables["swin-factorizer"]} >= {
+        (1, "WT"),
+        (3, "ET"),
+    }
     volume = nibabel.load(tmp_path / "out" / "BRATS_001" / "swin-factorizer-layer1.nii.gz")
     image = nibabel.load(data / "imagesTr" / "BRATS_001.nii.gz")
     assert volume.shape == (24, 24, 24, 1)  # one head of eight channels
@@ -161,26 +203,44 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert len(rows) == 8
     assert (tmp_path / "out" / "BRATS_004.png").stat().st_size > 10_000
     first = data / "imagesTr" / "BRATS_001.nii.gz"
-    found, _ = find_references(None, [first], read_inputs([first], preset.data.channels)[0], preset.data)
+    found, _ = find_references(
+        None, [first], read_inputs([first], preset.data.channels)[0], preset.data
+    )
     assert set(found) == {"BRATS_001"}
     assert set(load_models(["zoo:hippocampus"], "cpu")) == {"swin-factorizer"}
     table = (tmp_path / "out" / "agreement-u-net.csv").read_text().splitlines()
     assert table[0].startswith("layer,picture,region,cases,dice,dice_low,dice_high,chance,auc")
-    twice = CliRunner().invoke(app, [*command, "--run", str(tmp_path / "swin-factorizer"), "-o", str(tmp_path / "two")])
+    twice = CliRunner().invoke(
+        app, [*command, "--run", str(tmp_path / "swin-factorizer"), "-o", str(tmp_path / "two")]
+    )
     assert "two runs are named swin-factorizer" in twice.stderr
     again = CliRunner().invoke(app, command)
     assert "is not an empty folder" in again.stderr
     Image.fromarray(np.zeros((8, 8, 4), np.uint8)).save(tmp_path / "flat.png")
-    flat = ["explain", "--run", str(tmp_path / "nnunet"), "-i", str(tmp_path / "flat.png"), "-o", str(tmp_path / "x")]
-    assert "it is 2D, and the model is for 3D images" in CliRunner().invoke(app, flat).stderr.replace("\n", "")
+    flat = [
+        "explain",
+        "--run",
+        str(tmp_path / "nnunet"),
+        "-i",
+        str(tmp_path / "flat.png"),
+        "-o",
+        str(tmp_path / "x"),
+    ]
+    assert "it is 2D, and the model is for 3D images" in CliRunner().invoke(
+        app, flat
+    ).stderr.replace("\n", "")
 
 
 def test_files_deep_in_a_data_set_have_its_reference(tmp_path: Path) -> None:
     """However the case is called."""
     write_synthetic("isles22", tmp_path / "data", cases=2, size=24, seed=0)
     data = load_preset("isles22").data
-    files = [next((tmp_path / "data").rglob(f"*0002*_{channel}.nii.gz")) for channel in ("dwi", "adc")]
-    (tmp_path / "list.json").write_text(json.dumps([{"case": "mine", "DWI": str(files[0]), "ADC": str(files[1])}]))
+    files = [
+        next((tmp_path / "data").rglob(f"*0002*_{channel}.nii.gz")) for channel in ("dwi", "adc")
+    ]
+    (tmp_path / "list.json").write_text(
+        json.dumps([{"case": "mine", "DWI": str(files[0]), "ADC": str(files[1])}])
+    )
     cases, _ = read_inputs([tmp_path / "list.json"], data.channels)
     for given in (None, tmp_path / "data"):
         found, _ = find_references(given, files, cases, data)
@@ -202,9 +262,16 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_go_on(tmp_path: Path, m
         models[name] = Predictor(own, [make_network(own)])
     references = {case.name: case for case in cohort.cases}
     explainer = Explainer(
-        models, "last", tmp_path / "out", references=references, label_values=cohort.label_values, write_volumes=True
+        models,
+        "last",
+        tmp_path / "out",
+        references=references,
+        label_values=cohort.label_values,
+        write_volumes=True,
     )
-    need = 5 * 4 * 8 * 24**3  # of the U-Net's eight channels; a Factorizer's head of eight has one picture
+    need = (
+        5 * 4 * 8 * 24**3
+    )  # of the U-Net's eight channels; a Factorizer's head of eight has one picture
     monkeypatch.setattr("factorizer.inspection.report.available_bytes", lambda: need - 1)
     (problem,) = explainer.explain(cohort.cases[0])
     assert "8 pictures of a layer take" in problem.message
@@ -214,18 +281,31 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_go_on(tmp_path: Path, m
     assert {row.case for rows in explainer.rows.values() for row in rows} == {cohort.cases[1].name}
 
 
-def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_pictures(tmp_path: Path) -> None:
+def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_pictures(
+    tmp_path: Path,
+) -> None:
     images = np.random.default_rng(0).integers(1, 255, (4, 32, 32, 3), np.uint8)
     data = tmp_path / "data"
     data.mkdir()
     for index, image in enumerate(images):
         Image.fromarray(image).save(data / f"Image_0{index}L.jpg")
-        Image.fromarray((image[..., 0] > 128).astype(np.uint8) * 255).save(data / f"Image_0{index}L_1stHO.png")
-    changes = ["training.max_steps=1", "training.folds=2", "model.widths=[8,16]", "data.patch_size=[16,16]"]
+        Image.fromarray((image[..., 0] > 128).astype(np.uint8) * 255).save(
+            data / f"Image_0{index}L_1stHO.png"
+        )
+    changes = [
+        "training.max_steps=1",
+        "training.folds=2",
+        "model.widths=[8,16]",
+        "data.patch_size=[16,16]",
+    ]
     preset = change_preset(load_preset("chasedb1"), changes)
-    train_fold(preset, data=data, fold=0, out=tmp_path / "run", machine=Machine(device="cpu", workers=0))
+    train_fold(
+        preset, data=data, fold=0, out=tmp_path / "run", machine=Machine(device="cpu", workers=0)
+    )
     command = ["explain", "--run", str(tmp_path / "run"), "-i", str(data / "Image_00L.jpg")]
-    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out"), "--device", "cpu", "--layer", "first"])
+    result = CliRunner().invoke(
+        app, [*command, "-o", str(tmp_path / "out"), "--device", "cpu", "--layer", "first"]
+    )
     assert result.exit_code == 0, result.output
     assert "vessel" in result.stdout
     pictures = np.load(tmp_path / "out" / "Image_00L" / "swin-factorizer-layer1.npz")["pictures"]

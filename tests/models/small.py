@@ -21,7 +21,13 @@ SMALL: dict[str, dict[str, Any]] = {
         "num_layers": 2,
         "hidden": 64,
     },
-    "unetr": {"spatial_size": (32, 32, 32), "feature_size": 8, "hidden_size": 48, "mlp_dim": 96, "num_heads": 4},
+    "unetr": {
+        "spatial_size": (32, 32, 32),
+        "feature_size": 8,
+        "hidden_size": 48,
+        "mlp_dim": 96,
+        "num_heads": 4,
+    },
     # MONAI's instance norm needs two voxels at the coarsest level
     "swin-unetr": {"spatial_size": (64, 32, 32), "feature_size": 12},
     "nnformer": {"spatial_size": (32, 32, 32), "embed_dim": 24},

@@ -14,7 +14,13 @@ from factorizer import NMF, WrappedNMF, build_model
 
 NAMES = ("global-factorizer", "local-factorizer", "swin-factorizer")
 BRATS = {"in_channels": 4, "out_channels": 3, "spatial_size": (128, 128, 128)}
-ISLES22 = {"in_channels": 2, "out_channels": 1, "spatial_size": (64, 64, 64), "head_dim": 4, "mlp_ratio": 4}
+ISLES22 = {
+    "in_channels": 2,
+    "out_channels": 1,
+    "spatial_size": (64, 64, 64),
+    "head_dim": 4,
+    "mlp_ratio": 4,
+}
 SMALL = {"in_channels": 2, "out_channels": 3, "spatial_size": (16, 16, 16), "widths": (8, 16, 32)}
 
 
@@ -47,7 +53,14 @@ def test_runs_on_the_meta_device() -> None:
 
 def test_the_whole_network_agrees_with_the_textbook() -> None:
     torch.manual_seed(0)
-    ours = build_model("swin-factorizer", in_channels=2, out_channels=1, spatial_size=(32,) * 3, window=4, head_dim=8)
+    ours = build_model(
+        "swin-factorizer",
+        in_channels=2,
+        out_channels=1,
+        spatial_size=(32,) * 3,
+        window=4,
+        head_dim=8,
+    )
     oracle = textbook.SwinFactorizer(2, 1, 32, 8, 4, 2)
     blocks = [stage[0] for stage in (*ours.encoder, ours.bridge)]
     pairs = [(ours.stem, oracle.stem), *zip(ours.down, oracle.down, strict=True)]
@@ -56,7 +69,11 @@ def test_the_whole_network_agrees_with_the_textbook() -> None:
     decoder = [stage[0] for stage in reversed(ours.decoder)]
     for block, theirs in zip(blocks + decoder, [*oracle.encoder, *oracle.decoder], strict=True):
         wrapped, mlp = block.mixer.wrapped_nmf, block.mlp.mlp
-        pairs += [(block.mixer.norm, theirs.norm1), (block.mlp.norm, theirs.norm2), (block.adapter, theirs.adapter)]
+        pairs += [
+            (block.mixer.norm, theirs.norm1),
+            (block.mlp.norm, theirs.norm2),
+            (block.adapter, theirs.adapter),
+        ]
         pairs += [(wrapped.in_proj, theirs.nmf.in_proj), (wrapped.out_proj, theirs.nmf.out_proj)]
         pairs += [(mlp[0], theirs.mlp[0]), (mlp[3], theirs.mlp[2])]
         theirs.nmf.g0 = wrapped.nmf.initial_factors(1, theirs.nmf.window**3, dtype=torch.float32)[1]
@@ -73,14 +90,18 @@ def test_the_whole_network_agrees_with_the_textbook() -> None:
 @pytest.mark.parametrize("size", [(48, 48, 48), (80, 16, 16), (96, 16, 16), (40, 56, 40)])
 @pytest.mark.parametrize("name", NAMES)
 def test_any_multiple_of_the_total_stride_works(name: str, size: tuple[int, ...]) -> None:
-    model = build_model(name, in_channels=1, out_channels=2, spatial_size=size, widths=(8, 8, 8, 8)).eval()
+    model = build_model(
+        name, in_channels=1, out_channels=2, spatial_size=size, widths=(8, 8, 8, 8)
+    ).eval()
     with torch.no_grad():
         assert model(torch.rand(1, 1, *size)).shape == (1, 2, *size)
         assert model(torch.rand(2, 1, 8, 24, 16)).shape == (2, 2, 8, 24, 16)
 
 
 def test_windows_are_fitted_to_each_level_and_shown() -> None:
-    model = build_model("swin-factorizer", in_channels=1, out_channels=1, spatial_size=(96, 48, 80), widths=(8,) * 5)
+    model = build_model(
+        "swin-factorizer", in_channels=1, out_channels=1, spatial_size=(96, 48, 80), widths=(8,) * 5
+    )
     shown = [layer.extra_repr() for layer in layers(model, WrappedNMF)][:5]
     for text, window, size in zip(
         shown,
@@ -127,7 +148,8 @@ def test_sub_blocks_can_be_left_out() -> None:
 
 
 def test_dropout_reaches_every_layer_and_is_off_by_default() -> None:
-    # per block one after the out-projection and two in the MLP, and one after the position embedding
+    # per block one after the out-projection and two in the MLP, and one after the position
+    # embedding
     assert [layer.p for layer in layers(small(), nn.Dropout)] == [0.0] * (5 * 3 + 1)
     assert [layer.p for layer in layers(small(dropout=0.1), nn.Dropout)] == [0.1] * (5 * 3 + 1)
     model, x = small(dropout=0.5), torch.rand(1, 2, 16, 16, 16)
@@ -148,7 +170,9 @@ def test_a_checkpoint_brings_back_the_outputs_bit_for_bit(name: str) -> None:
     file = io.BytesIO()
     torch.save(model.state_dict(), file)
     file.seek(0)
-    other = build_model(name, **SMALL, **({} if name.startswith("global") else {"window": 4})).eval()
+    other = build_model(
+        name, **SMALL, **({} if name.startswith("global") else {"window": 4})
+    ).eval()
     assert not torch.equal(other(x), model(x))
     other.load_state_dict(torch.load(file, weights_only=True))
     assert torch.equal(other(x), model(x))
@@ -162,7 +186,9 @@ def test_a_checkpoint_brings_back_the_outputs_bit_for_bit(name: str) -> None:
         *(("swin-factorizer", {"rank": 2, "num_iters": 2, "solver": s}) for s in ("hals", "mu")),
     ],
 )
-@pytest.mark.filterwarnings("ignore:.*:torch.jit.TracerWarning", "ignore:.*torch.jit.*:DeprecationWarning")
+@pytest.mark.filterwarnings(
+    "ignore:.*:torch.jit.TracerWarning", "ignore:.*torch.jit.*:DeprecationWarning"
+)
 def test_exported_and_traced_models_agree_with_eager(name: str, options: dict) -> None:
     model, x = small(name, **options).eval(), torch.rand(1, 2, 16, 16, 16)
     with torch.no_grad():
@@ -176,15 +202,21 @@ def test_exported_and_traced_models_agree_with_eager(name: str, options: dict) -
         torch.testing.assert_close(torch.jit.load(file)(x), expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"
+)
 def test_compiled_model_agrees_with_eager() -> None:
     model, x = small(widths=(8, 16)).eval(), torch.rand(1, 2, 16, 16, 16)
     with torch.no_grad():
-        torch.testing.assert_close(torch.compile(model, fullgraph=True)(x), model(x), rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(
+            torch.compile(model, fullgraph=True)(x), model(x), rtol=1e-4, atol=1e-4
+        )
 
 
 def test_a_misspelt_name_or_option_is_an_error_with_a_suggestion() -> None:
-    with pytest.raises(ValueError, match="no system is named 'swin-factoriser'; did you mean 'swin-factorizer'"):
+    with pytest.raises(
+        ValueError, match="no system is named 'swin-factoriser'; did you mean 'swin-factorizer'"
+    ):
         build_model("swin-factoriser", **SMALL)
     with pytest.raises(TypeError, match="has no option 'drop_out'; did you mean 'dropout'"):
         build_model("swin-factorizer", drop_out=0.1, **SMALL)

@@ -10,7 +10,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from factorizer.models.performer import FavorAttention, ResidualAttention, draw_projection, favor_attention, features
+from factorizer.models.performer import (
+    FavorAttention,
+    ResidualAttention,
+    draw_projection,
+    favor_attention,
+    features,
+)
 
 
 def projection(num_features: int, seed: int, head_dim: int = 8) -> torch.Tensor:
@@ -23,7 +29,10 @@ def test_the_error_falls_as_features_grow() -> None:
     exact = F.scaled_dot_product_attention(q, k, v)
     errors = []
     for m in (16, 64, 256, 1024, 4096):
-        misses = [(favor_attention(q, k, v, projection(m, seed)) - exact).norm() / exact.norm() for seed in range(5)]
+        misses = [
+            (favor_attention(q, k, v, projection(m, seed)) - exact).norm() / exact.norm()
+            for seed in range(5)
+        ]
         errors.append(torch.stack(misses).mean().item())
     assert all(b < 0.8 * a for a, b in pairwise(errors)), errors  # theory: half each time
     assert errors[-1] < 0.1
@@ -39,7 +48,9 @@ def test_the_kernel_is_unbiased() -> None:
         scale = [((x * 8**-0.25) @ w.mT).max().exp() for x in (q, k)]  # what stabilization took off
         kernels.append(phi_q @ phi_k.mT * scale[0] * scale[1])
     mean, spread = torch.stack(kernels).mean(0), torch.stack(kernels).std(0) / 400**0.5
-    assert ((mean - exact).abs() < 4 * spread + 1e-2 * exact).all()  # the floor of the features biases by 1e-3
+    assert (
+        (mean - exact).abs() < 4 * spread + 1e-2 * exact
+    ).all()  # the floor of the features biases by 1e-3
 
 
 def test_the_cost_is_linear_in_tokens() -> None:
@@ -61,12 +72,20 @@ def test_large_inputs_do_not_overflow() -> None:
 
 
 @pytest.mark.parametrize(("num_features", "head_dim"), [(16, 8), (5, 4)])
-def test_directions_are_orthogonal_in_blocks_and_as_long_as_gaussians(num_features: int, head_dim: int) -> None:
+def test_directions_are_orthogonal_in_blocks_and_as_long_as_gaussians(
+    num_features: int, head_dim: int
+) -> None:
     w = projection(num_features, 0, head_dim)
     for block in F.normalize(w, dim=1).split(head_dim):
-        torch.testing.assert_close(block @ block.mT, torch.eye(len(block)).double(), rtol=0, atol=1e-6)
-    squares = torch.stack([projection(num_features, seed, head_dim).square().sum(1) for seed in range(500)])
-    assert abs(squares.mean() / head_dim - 1) < 0.05  # chi-squared with d degrees of freedom: mean d,
+        torch.testing.assert_close(
+            block @ block.mT, torch.eye(len(block)).double(), rtol=0, atol=1e-6
+        )
+    squares = torch.stack(
+        [projection(num_features, seed, head_dim).square().sum(1) for seed in range(500)]
+    )
+    assert (
+        abs(squares.mean() / head_dim - 1) < 0.05
+    )  # chi-squared with d degrees of freedom: mean d,
     assert abs(squares.var() / (2 * head_dim) - 1) < 0.15  # variance 2 d
 
 
@@ -94,6 +113,9 @@ def test_the_block_is_wired_as_published() -> None:
     tokens = x.flatten(2).mT
     normed = F.layer_norm(tokens, (16,), block.norm.weight, block.norm.bias)
     q, k, v = (normed @ linear.weight.mT for linear in (part.query, part.key, part.value))
-    heads = [favor_attention(q[..., i], k[..., i], v[..., i], part.projection) for i in (slice(0, 8), slice(8, 16))]
+    heads = [
+        favor_attention(q[..., i], k[..., i], v[..., i], part.projection)
+        for i in (slice(0, 8), slice(8, 16))
+    ]
     expected = tokens + torch.cat(heads, -1) @ part.out_proj.weight.mT + part.out_proj.bias
     torch.testing.assert_close(block(x), expected.mT.unflatten(2, (3, 4)))

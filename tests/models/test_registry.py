@@ -30,7 +30,10 @@ def as_list(outputs: Tensor | list[Tensor]) -> list[Tensor]:
 
 def loss_of(model: nn.Module, x: Tensor, target: Tensor) -> Tensor:
     """Cross-entropy over all resolutions."""
-    losses = [F.binary_cross_entropy_with_logits(y, F.interpolate(target, y.shape[2:])) for y in as_list(model(x))]
+    losses = [
+        F.binary_cross_entropy_with_logits(y, F.interpolate(target, y.shape[2:]))
+        for y in as_list(model(x))
+    ]
     return torch.stack(losses).mean()
 
 
@@ -115,7 +118,9 @@ def test_a_tiny_batch_is_overfitted(name: str, optimizer_name: str) -> None:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_misspelt_option_is_named(name: str) -> None:
     option = options_of(name)[0]
-    with pytest.raises(TypeError, match=f"{name} has no option '{option}s'; did you mean '{option}'"):
+    with pytest.raises(
+        TypeError, match=f"{name} has no option '{option}s'; did you mean '{option}'"
+    ):
         build_small(name, **{f"{option}s": 1})
 
 
@@ -156,8 +161,11 @@ def test_swin_unetr_refuses_a_size_it_cannot_normalize() -> None:
 def test_performer_without_mlp_and_with_dropout() -> None:
     bare = build_small("performer", mlp_ratio=0)
     assert not any("mlp" in name for name, _ in bare.named_parameters())
-    rates = [m.p for m in build_small("performer", dropout=0.1).modules() if isinstance(m, nn.Dropout)]
-    # per block attention 1 and MLP 2, five blocks of which two have an adapter; the position embedding
+    rates = [
+        m.p for m in build_small("performer", dropout=0.1).modules() if isinstance(m, nn.Dropout)
+    ]
+    # per block attention 1 and MLP 2, five blocks of which two have an adapter; the position
+    # embedding
     assert rates == [0.1] * (5 * 3 + 2 + 1)
     with pytest.raises(ValueError, match="num_features is 0"):
         build_small("performer", num_features=0)
@@ -175,7 +183,8 @@ def test_without_deep_supervision_there_is_one_map() -> None:
 
 
 def test_the_types_of_options_are_those_of_the_builders() -> None:
-    """Every system has a signature of its own for type checkers, which says what its builder takes."""
+    """Every system has a signature of its own for type checkers, which says what its builder
+    takes."""
     names = {**vars(options), "nn": nn, "UNet": UNet}
     typed: dict[str, tuple[type, type]] = {}
     for signature in get_overloads(build_model):
@@ -185,7 +194,9 @@ def test_the_types_of_options_are_those_of_the_builders() -> None:
     assert set(typed) == set(SYSTEMS)
     for name, (taken, returned) in typed.items():
         builder = get_type_hints(builder_of(name))
-        assert get_type_hints(taken) == {option: builder[option] for option in options_of(name)}, name
+        assert get_type_hints(taken) == {option: builder[option] for option in options_of(name)}, (
+            name
+        )
         assert issubclass(builder["return"], returned), name
 
 
@@ -220,8 +231,11 @@ def test_distributed_training_runs_with_every_system(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("block", [ConvBlock, ResidualConvBlock])
 @pytest.mark.parametrize("in_channels", [8, 5])
-def test_blocks_of_the_convolutional_networks_are_wired_as_published(block: type[ConvBlock], in_channels: int) -> None:
-    """Convolution, normalization, activation, twice; the residual is added before the last activation."""
+def test_blocks_of_the_convolutional_networks_are_wired_as_published(
+    block: type[ConvBlock], in_channels: int
+) -> None:
+    """Convolution, normalization, activation, twice; the residual is added before the last
+    activation."""
     torch.manual_seed(0)
     module = block(in_channels, 8, dims=3, groups=4).double()
     for p in module.parameters():

@@ -32,11 +32,14 @@ def test_a_transbts_layer_is_a_vision_transformer_layer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shift", "size"), [(0, (8, 8, 8)), (2, (8, 8, 8)), (0, (12, 8, 4)), (0, (6, 8, 10)), (2, (6, 8, 10))]
+    ("shift", "size"),
+    [(0, (8, 8, 8)), (2, (8, 8, 8)), (0, (12, 8, 4)), (0, (6, 8, 10)), (2, (6, 8, 10))],
 )  # the last size needs padding
 def test_an_nnformer_block_is_a_swin_block(shift: int, size: tuple[int, int, int]) -> None:
     ours = Block(24, 3, window=4, shift=shift, drop_path=0.0).double()
-    theirs = SwinTransformerBlock(24, 3, (4, 4, 4), (shift,) * 3, mlp_ratio=4.0, qkv_bias=True).double()
+    theirs = SwinTransformerBlock(
+        24, 3, (4, 4, 4), (shift,) * 3, mlp_ratio=4.0, qkv_bias=True
+    ).double()
     names = {
         "attention.proj": "attn.qkv",
         "attention.out_proj": "attn.proj",
@@ -78,7 +81,16 @@ def test_every_relative_offset_has_its_own_bias() -> None:
 
 def test_drop_path_rises_evenly_over_the_blocks() -> None:
     rates = spread_rates(0.2, (2, 2, 2, 2))
-    assert [round(r, 4) for level in rates for r in level] == [0, 0.0286, 0.0571, 0.0857, 0.1143, 0.1429, 0.1714, 0.2]
+    assert [round(r, 4) for level in rates for r in level] == [
+        0,
+        0.0286,
+        0.0571,
+        0.0857,
+        0.1143,
+        0.1429,
+        0.1714,
+        0.2,
+    ]
     model = build_nnformer(in_channels=1, out_channels=1, spatial_size=(32, 32, 32), embed_dim=24)
     assert [round(b.drop_path.drop_prob, 2) for level in model.decoder for b in level] == [
         0,
@@ -91,7 +103,9 @@ def test_drop_path_rises_evenly_over_the_blocks() -> None:
 
 
 def test_transbts_dropout_follows_train_and_eval() -> None:
-    model = build_transbts(in_channels=1, out_channels=1, spatial_size=(16,) * 3, width=8, embed_dim=16, hidden=16)
+    model = build_transbts(
+        in_channels=1, out_channels=1, spatial_size=(16,) * 3, width=8, embed_dim=16, hidden=16
+    )
     x = torch.randn(2, 1, 16, 16, 16)
     with torch.no_grad():
         assert not torch.equal(model.train()(x), model(x))
@@ -99,7 +113,9 @@ def test_transbts_dropout_follows_train_and_eval() -> None:
 
 
 def test_transbts_position_table_starts_at_zero_and_matters() -> None:
-    model = build_transbts(in_channels=1, out_channels=1, spatial_size=(16,) * 3, width=8, embed_dim=16, hidden=16)
+    model = build_transbts(
+        in_channels=1, out_channels=1, spatial_size=(16,) * 3, width=8, embed_dim=16, hidden=16
+    )
     assert not model.position.any()
     x = torch.randn(1, 1, 16, 16, 16)
     with torch.no_grad():
@@ -125,25 +141,36 @@ def test_transbts_is_wired_as_published() -> None:
         hidden=8,
     )
     model = model.double().eval()
-    state = {name: torch.randn_like(value) * 0.3 if value.ndim else value for name, value in model.state_dict().items()}
-    state |= {name: value.abs() + 0.5 for name, value in state.items() if name.endswith("running_var")}
+    state = {
+        name: torch.randn_like(value) * 0.3 if value.ndim else value
+        for name, value in model.state_dict().items()
+    }
+    state |= {
+        name: value.abs() + 0.5 for name, value in state.items() if name.endswith("running_var")
+    }
     model.load_state_dict(state)
 
     def encoder_block(x: Tensor, name: str) -> Tensor:
         y = x
         for norm, weights in ((0, 2), (3, 5)):
-            y = F.group_norm(y, 8, state[f"{name}.layers.{norm}.weight"], state[f"{name}.layers.{norm}.bias"])
+            y = F.group_norm(
+                y, 8, state[f"{name}.layers.{norm}.weight"], state[f"{name}.layers.{norm}.bias"]
+            )
             y = conv(y.relu(), state, f"{name}.layers.{weights}", padding=1)
         return x + y
 
     def batch_norm(x: Tensor, name: str) -> Tensor:
-        parts = (state[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias"))
+        parts = (
+            state[f"{name}.{part}"] for part in ("running_mean", "running_var", "weight", "bias")
+        )
         return F.batch_norm(x, *parts)
 
     def decoder_block(x: Tensor, name: str, residual: bool = True) -> Tensor:
         y = x
         for weights, norm in ((0, 1), (3, 4)):
-            y = batch_norm(conv(y, state, f"{name}.layers.{weights}", padding=1), f"{name}.layers.{norm}").relu()
+            y = batch_norm(
+                conv(y, state, f"{name}.layers.{weights}", padding=1), f"{name}.layers.{norm}"
+            ).relu()
         return x + y if residual else y
 
     image = torch.randn(1, 2, 16, 16, 16, dtype=torch.float64)
@@ -161,14 +188,21 @@ def test_transbts_is_wired_as_published() -> None:
     x = decoder_block(decoder_block(x, "reduce.0", residual=False), "reduce.1")
     for level, skip in enumerate(reversed(skips)):
         x = conv(x, state, f"up.{level}.reduce")
-        x = F.conv_transpose3d(x, state[f"up.{level}.up.weight"], state[f"up.{level}.up.bias"], stride=2)
-        x = decoder_block(conv(torch.cat((skip, x), 1), state, f"up.{level}.join"), f"decoder.{level}")
+        x = F.conv_transpose3d(
+            x, state[f"up.{level}.up.weight"], state[f"up.{level}.up.bias"], stride=2
+        )
+        x = decoder_block(
+            conv(torch.cat((skip, x), 1), state, f"up.{level}.join"), f"decoder.{level}"
+        )
     torch.testing.assert_close(model(image), conv(x, state, "head"), rtol=1e-9, atol=1e-9)
 
 
 def test_nnformer_is_wired_as_published() -> None:
-    """The whole network again as plain functions around the attention, which is held to MONAI's above."""
-    model = build_nnformer(in_channels=2, out_channels=1, spatial_size=(64,) * 3, embed_dim=24, drop_path_rate=0.0)
+    """The whole network again as plain functions around the attention, which is held to MONAI's
+    above."""
+    model = build_nnformer(
+        in_channels=2, out_channels=1, spatial_size=(64,) * 3, embed_dim=24, drop_path_rate=0.0
+    )
     model = model.double()
     state = {name: torch.randn_like(value) * 0.2 for name, value in model.state_dict().items()}
     model.load_state_dict(state)
@@ -177,7 +211,9 @@ def test_nnformer_is_wired_as_published() -> None:
         return F.layer_norm(x, x.shape[-1:], state[f"{name}.weight"], state[f"{name}.bias"])
 
     def convolve(x: Tensor, name: str, stride: int = 1) -> Tensor:
-        return conv(x.movedim(-1, 1), state, f"{name}.conv", stride=stride, padding=1).movedim(1, -1)
+        return conv(x.movedim(-1, 1), state, f"{name}.conv", stride=stride, padding=1).movedim(
+            1, -1
+        )
 
     def transposed(x: Tensor, name: str, stride: int) -> Tensor:
         weight, bias = state[f"{name}.conv.weight"], state[f"{name}.conv.bias"]
@@ -192,7 +228,11 @@ def test_nnformer_is_wired_as_published() -> None:
         if skip is None:
             y = x + module.attention(norm(x, f"{name}.norm1"))
         else:
-            y = x + skip + module.attention(norm(skip, f"{name}.norm1"), queries=norm(x, f"{name}.norm1"))
+            y = (
+                x
+                + skip
+                + module.attention(norm(skip, f"{name}.norm1"), queries=norm(x, f"{name}.norm1"))
+            )
         h = norm(y, f"{name}.norm2")
         return y + (mlp(h, name) - h)
 
@@ -220,8 +260,15 @@ def test_nnformer_is_wired_as_published() -> None:
 
 def test_nnformer_shifts_every_second_encoder_block_and_every_decoder_block_but_the_first() -> None:
     model = build_nnformer(
-        in_channels=1, out_channels=1, spatial_size=(128,) * 3, embed_dim=24, stage_depths=(3, 2, 2, 2)
+        in_channels=1,
+        out_channels=1,
+        spatial_size=(128,) * 3,
+        embed_dim=24,
+        stage_depths=(3, 2, 2, 2),
     )
     assert [block.attention.shift for block in model.encoder[0]] == [0, 2, 0]
     assert [block.attention.shift for block in model.decoder[-1]] == [0, 2, 2]
-    assert [block.attention.shift for block in model.encoder[3]] == [0, 0]  # the map is no larger than the window
+    assert [block.attention.shift for block in model.encoder[3]] == [
+        0,
+        0,
+    ]  # the map is no larger than the window

@@ -1,5 +1,5 @@
-"""What a type checker says of `build_model`. Nothing here is run: mypy reads it (`make check`), and complains where an
-error that is expected does not come."""
+"""What a type checker says of `build_model`. Nothing here is run: mypy reads it (`make check`), and
+complains where an error that is expected does not come."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from factorizer import UNet, build_model
 
 def options_are_known() -> None:
     size = (16, 16, 16)
-    unet = build_model("nnunet", in_channels=1, out_channels=1, spatial_size=size, widths=(8, 16), groups=4)
+    unet = build_model(
+        "nnunet", in_channels=1, out_channels=1, spatial_size=size, widths=(8, 16), groups=4
+    )
     assert_type(unet, UNet)
-    factorizer = build_model("swin-factorizer", in_channels=1, out_channels=1, spatial_size=size, window=4, rank=2)
+    factorizer = build_model(
+        "swin-factorizer", in_channels=1, out_channels=1, spatial_size=size, window=4, rank=2
+    )
     assert_type(factorizer, UNet)
-    assert_type(build_model("unetr", in_channels=1, out_channels=1, spatial_size=size, num_heads=4), nn.Module)
+    assert_type(
+        build_model("unetr", in_channels=1, out_channels=1, spatial_size=size, num_heads=4),
+        nn.Module,
+    )
 
 
 def wrong_options_are_errors() -> None:

@@ -22,14 +22,21 @@ from factorizer.nn import blocks, tiles
 from factorizer.nn.matricize import Matricize
 
 
-def make_block(channels: int, matricize: Matricize, nmf: NMF | None = None, *, c_in: int = 0) -> FactorizerBlock:
+def make_block(
+    channels: int, matricize: Matricize, nmf: NMF | None = None, *, c_in: int = 0
+) -> FactorizerBlock:
     wrapped = WrappedNMF(channels, matricize, nmf or NMF(seed=3), spatial_size=(8, 8, 8))
     return FactorizerBlock(
-        c_in or channels, channels, mixer=ResidualNMF(channels, wrapped), mlp=ResidualMLP(channels, 2 * channels)
+        c_in or channels,
+        channels,
+        mixer=ResidualNMF(channels, wrapped),
+        mlp=ResidualMLP(channels, 2 * channels),
     )
 
 
-def pair_parameters(block: FactorizerBlock, oracle: textbook.Block) -> list[tuple[nn.Parameter, nn.Parameter]]:
+def pair_parameters(
+    block: FactorizerBlock, oracle: textbook.Block
+) -> list[tuple[nn.Parameter, nn.Parameter]]:
     """The parameters of both that mean the same."""
     wrapped = block.mixer.wrapped_nmf
     modules = [
@@ -45,8 +52,12 @@ def pair_parameters(block: FactorizerBlock, oracle: textbook.Block) -> list[tupl
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-@pytest.mark.parametrize(("head_dim", "window", "elements"), [(8, 4, 2**19), (4, 8, 3000), (16, 2, 1000), (2, 4, 7000)])
-def test_block_agrees_with_the_textbook(monkeypatch, dtype, tolerance, head_dim, window, elements) -> None:
+@pytest.mark.parametrize(
+    ("head_dim", "window", "elements"), [(8, 4, 2**19), (4, 8, 3000), (16, 2, 1000), (2, 4, 7000)]
+)
+def test_block_agrees_with_the_textbook(
+    monkeypatch, dtype, tolerance, head_dim, window, elements
+) -> None:
     """Output and every gradient, against the textbook in float64."""
     monkeypatch.setattr(tiles, "TILE_ELEMENTS", elements)
     block = make_block(16, ShiftedWindowMatricize(head_dim, window), c_in=32).to(dtype)
@@ -55,14 +66,18 @@ def test_block_agrees_with_the_textbook(monkeypatch, dtype, tolerance, head_dim,
     with torch.no_grad():
         for p, q in pairs:
             q.copy_(p.view_as(q))
-    oracle.nmf.g0 = block.mixer.wrapped_nmf.nmf.initial_factors(1, window**3, dtype=torch.float64)[1]
+    oracle.nmf.g0 = block.mixer.wrapped_nmf.nmf.initial_factors(1, window**3, dtype=torch.float64)[
+        1
+    ]
     skip, up = torch.randn(2, 2, 16, 8, 16, 8, dtype=dtype, requires_grad=True)
     both = torch.cat((skip, up), 1).detach().double().requires_grad_()
     upstream = torch.randn(2, 16, 8, 16, 8, dtype=dtype)
     y, expected = block(skip, up), oracle(both)
     ours = torch.autograd.grad(y, [skip, up, *(p for p, _ in pairs)], upstream)
     theirs = torch.autograd.grad(expected, [both, *(q for _, q in pairs)], upstream.double())
-    for got, wanted in zip((y, torch.cat(ours[:2], 1), *ours[2:]), (expected, *theirs), strict=True):
+    for got, wanted in zip(
+        (y, torch.cat(ours[:2], 1), *ours[2:]), (expected, *theirs), strict=True
+    ):
         assert (got.double() - wanted.view_as(got)).norm() <= tolerance * wanted.norm()
 
 
@@ -79,13 +94,17 @@ def test_a_decoder_block_takes_its_maps_together_or_as_one() -> None:
     torch.testing.assert_close(block(skip, up), block(torch.cat((skip, up), 1)))
 
 
-@pytest.mark.parametrize("matricize", [GlobalMatricize(2), LocalMatricize(2, 2), ShiftedWindowMatricize(4, 2)])
+@pytest.mark.parametrize(
+    "matricize", [GlobalMatricize(2), LocalMatricize(2, 2), ShiftedWindowMatricize(4, 2)]
+)
 @pytest.mark.parametrize("nmf", [NMF(1, 3), NMF(1, 6), NMF(2, 2), NMF(2, 2, "mu")], ids=repr)
 def test_gradcheck_of_a_whole_block(matricize: Matricize, nmf: NMF) -> None:
     block = make_block(4, matricize, nmf, c_in=8).double()
     maps = [torch.randn(1, 4, 2, 4, 2, dtype=torch.float64, requires_grad=True) for _ in range(2)]
     params = list(block.parameters())
-    assert torch.autograd.gradcheck(lambda *inputs: block(*inputs[:2]), (*maps, *params), fast_mode=True)
+    assert torch.autograd.gradcheck(
+        lambda *inputs: block(*inputs[:2]), (*maps, *params), fast_mode=True
+    )
 
 
 @pytest.mark.parametrize(
@@ -131,7 +150,9 @@ def test_zero_input_gives_the_bias_and_small_gradients() -> None:
     torch.testing.assert_close(y, wrapped.out_proj.bias.view(1, -1, 1, 1, 1).expand_as(y))
     y.sum().backward()
     assert x.grad.isfinite().all()
-    windows = torch.zeros(2, 64, 8, requires_grad=True)  # behind the ReLU, which would hide what the NMF gives
+    windows = torch.zeros(
+        2, 64, 8, requires_grad=True
+    )  # behind the ReLU, which would hide what the NMF gives
     wrapped.reconstruct(windows).sum().backward()
     assert windows.grad.abs().max() <= 10
 
@@ -165,7 +186,10 @@ def test_settings_changed_before_the_backward_pass_are_an_error() -> None:
         block.train()
         y = block(torch.randn(1, 8, 8, 8, 8))
         change()
-        with pytest.raises(RuntimeError, match=r"settings .* were exchanged between the forward and the backward pass"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"settings .* were exchanged between the forward and the backward pass",
+        ):
             y.sum().backward()
 
 
@@ -194,16 +218,22 @@ def test_training_after_inference_mode() -> None:
 
 
 def test_a_width_that_does_not_divide_is_refused() -> None:
-    with pytest.raises(ValueError, match="12 channels cannot be cut into heads of head_dim 8; use a multiple of 8"):
+    with pytest.raises(
+        ValueError, match="12 channels cannot be cut into heads of head_dim 8; use a multiple of 8"
+    ):
         WrappedNMF(12, GlobalMatricize(8), NMF(), spatial_size=(8, 8, 8))
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+@pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning"
+)
 def test_a_compiled_block_agrees_with_eager_in_output_and_gradient() -> None:
     block = make_block(8, ShiftedWindowMatricize(8, 4))
     x, upstream = torch.randn(2, 1, 8, 8, 8, 8)
     compiled = torch.compile(block, fullgraph=True)
-    for got, expected in zip(gradients(compiled, x, upstream), gradients(block, x, upstream), strict=True):
+    for got, expected in zip(
+        gradients(compiled, x, upstream), gradients(block, x, upstream), strict=True
+    ):
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
 
 

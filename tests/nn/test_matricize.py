@@ -1,4 +1,5 @@
-"""Matricizations are exact inverses, agree with the paper's code, and refuse sizes that do not divide."""
+"""Matricizations are exact inverses, agree with the paper's code, and refuse sizes that do not
+divide."""
 
 from __future__ import annotations
 
@@ -20,7 +21,12 @@ def make(kind: str, head_dim: int, window: tuple[int, ...]) -> Matricize:
     return {"local": LocalMatricize, "shifted": ShiftedWindowMatricize}[kind](head_dim, window)
 
 
-@given(data=st.data(), kind=st.sampled_from(KINDS), dims=st.sampled_from([2, 3]), batch=st.integers(1, 3))
+@given(
+    data=st.data(),
+    kind=st.sampled_from(KINDS),
+    dims=st.sampled_from([2, 3]),
+    batch=st.integers(1, 3),
+)
 def test_round_trip_is_exact(data: st.DataObject, kind: str, dims: int, batch: int) -> None:
     window = tuple(data.draw(st.integers(1, 5)) for _ in range(dims))
     size = tuple(p * data.draw(st.integers(1, 3)) for p in window)
@@ -52,7 +58,9 @@ def test_agrees_with_algorithm_3(size: tuple[int, ...]) -> None:
     regular, shifted = (part.flatten(0, 2) for part in both.chunk(2, 2))
     assert torch.equal(torch.cat((regular, shifted)), textbook.sw_matricize(x, 4, 8))
     other = torch.rand_like(both)
-    expected = textbook.sw_dematricize(torch.cat([part.flatten(0, 2) for part in other.chunk(2, 2)]), x, 8)
+    expected = textbook.sw_dematricize(
+        torch.cat([part.flatten(0, 2) for part in other.chunk(2, 2)]), x, 8
+    )
     torch.testing.assert_close(ShiftedWindowMatricize(4, 8).dematricize(other, size), expected)
 
 
@@ -70,25 +78,35 @@ def test_odd_windows_shift_by_the_floor_of_half() -> None:
 @pytest.mark.parametrize("kind", ["local", "shifted"])
 def test_a_size_that_does_not_divide_names_axis_size_window_and_remedy(kind: str) -> None:
     matricize = make(kind, 2, (4, 8, 4))
-    with pytest.raises(ValueError, match="axis W has 130 voxels, not a multiple of window 8; pad to 136"):
+    with pytest.raises(
+        ValueError, match="axis W has 130 voxels, not a multiple of window 8; pad to 136"
+    ):
         matricize.matricize(torch.zeros(1, 2, 8, 130, 8))
 
 
 def test_channels_that_do_not_divide_and_wrong_windows_are_refused() -> None:
-    with pytest.raises(ValueError, match="6 channels cannot be cut into heads of head_dim 4; use a multiple of 4"):
+    with pytest.raises(
+        ValueError, match="6 channels cannot be cut into heads of head_dim 4; use a multiple of 4"
+    ):
         GlobalMatricize(4).matricize(torch.zeros(1, 6, 8, 8))
-    with pytest.raises(ValueError, match=r"window is \(4, 4\); give one positive number, or 3, one per axis"):
+    with pytest.raises(
+        ValueError, match=r"window is \(4, 4\); give one positive number, or 3, one per axis"
+    ):
         LocalMatricize(2, (4, 4)).matricize(torch.zeros(1, 2, 8, 8, 8))
 
 
 def test_impossible_heads_maps_and_sizes_are_refused() -> None:
     with pytest.raises(ValueError, match="head_dim is 0; it must be at least 1"):
         GlobalMatricize(0)
-    with pytest.raises(ValueError, match="a map has 1 axes besides batch and channels; it must have 2 or 3"):
+    with pytest.raises(
+        ValueError, match="a map has 1 axes besides batch and channels; it must have 2 or 3"
+    ):
         LocalMatricize(2, 4).matricize(torch.zeros(1, 2, 8))
     local = LocalMatricize(2, 4)
     matrices = local.matricize(torch.zeros(2, 2, 8, 8))
-    with pytest.raises(ValueError, match=r"do not come from a map of \(4, 8\) voxels, which has 2 windows of 16"):
+    with pytest.raises(
+        ValueError, match=r"do not come from a map of \(4, 8\) voxels, which has 2 windows of 16"
+    ):
         local.dematricize(matrices, (4, 8))
 
 
@@ -108,7 +126,9 @@ def test_impossible_heads_maps_and_sizes_are_refused() -> None:
     ],
 )
 def test_fitted_takes_the_nearest_divisor(size: int, window: int, fit: int) -> None:
-    expected = min((d for d in range(1, size + 1) if size % d == 0), key=lambda d: (abs(d - window), -d))
+    expected = min(
+        (d for d in range(1, size + 1) if size % d == 0), key=lambda d: (abs(d - window), -d)
+    )
     assert nearest_divisor(size, window) == expected
     assert fit == expected
     assert ShiftedWindowMatricize(8, window).fitted((size, 16, size)).window == (fit, window, fit)

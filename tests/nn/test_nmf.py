@@ -116,7 +116,9 @@ def test_gradcheck(solver: str, rank: int) -> None:
 
 @pytest.mark.parametrize("solver", ["hals", "mu"])
 @pytest.mark.parametrize("rank", [1, 2])
-def test_factors_are_nonnegative_with_unit_columns_and_give_the_output(solver: str, rank: int) -> None:
+def test_factors_are_nonnegative_with_unit_columns_and_give_the_output(
+    solver: str, rank: int
+) -> None:
     x = random_matrices(2, 3, 8, 27)
     nmf = NMF(rank, solver=solver)
     f, g = nmf.factorize(x)
@@ -141,7 +143,9 @@ def test_commutes_with_scaling_in_float32(solver: str, rank: int, scale: float) 
 @pytest.mark.parametrize("rank", [1, 3])
 @pytest.mark.parametrize("num_iters", [1, 5])
 @pytest.mark.parametrize("entry", [0.0, 1e-38, 1e-20])
-def test_zero_and_nearly_zero_matrices(solver: str, rank: int, num_iters: int, entry: float) -> None:
+def test_zero_and_nearly_zero_matrices(
+    solver: str, rank: int, num_iters: int, entry: float
+) -> None:
     x = torch.zeros(2, 8, 64)
     x[0, 3, 5] = entry
     x.requires_grad_()
@@ -220,7 +224,11 @@ def test_initial_factors_are_uniform_and_do_not_depend_on_the_size_or_global_sta
     assert many.max() < 1
     assert many.dtype == torch.float32
     counts = torch.histc(many, 100, 0, 1)
-    assert ((counts - 2000).square() / 2000).sum() < 160  # chi-square, 99 degrees of freedom, p = 1e-4
-    pairs = torch.stack([many[:-1], many[1:], draw_uniform(torch.tensor(6), 199_999, stream=1), many[:-1].roll(64)])
+    assert (
+        (counts - 2000).square() / 2000
+    ).sum() < 160  # chi-square, 99 degrees of freedom, p = 1e-4
+    pairs = torch.stack(
+        [many[:-1], many[1:], draw_uniform(torch.tensor(6), 199_999, stream=1), many[:-1].roll(64)]
+    )
     others = draw_uniform(torch.tensor(5), 199_999, stream=2)
     assert torch.corrcoef(torch.cat([pairs, others[None]])).fill_diagonal_(0).abs().max() < 0.012

@@ -1,4 +1,5 @@
-"""The fast path of R = 1 and its hand-written gradients, against the loop of Eq. 14 and autograd."""
+"""The fast path of R = 1 and its hand-written gradients, against the loop of Eq. 14 and
+autograd."""
 
 from __future__ import annotations
 
@@ -11,28 +12,38 @@ from torch import Tensor
 from factorizer.nn.rank_one import rank_one_mix
 
 
-def loop_mix(x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, *, head_dim: int, num_iters: int) -> Tensor:
+def loop_mix(
+    x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, *, head_dim: int, num_iters: int
+) -> Tensor:
     """What `rank_one_mix` computes, written with the loop: x (windows, N, C)."""
     heads = x.unflatten(-1, (-1, head_dim)).permute(0, 2, 3, 1)  # (windows, heads, E, N)
     f, g = textbook.rank_one(heads, g0, num_iters)
     return F.linear((f @ g.mT).permute(0, 3, 1, 2).flatten(2), weight, bias)
 
 
-def outputs_and_gradients(mix, x: Tensor, weight: Tensor, bias: Tensor, g0: Tensor, **options) -> list[Tensor]:
+def outputs_and_gradients(
+    mix, x: Tensor, weight: Tensor, bias: Tensor, g0: Tensor, **options
+) -> list[Tensor]:
     inputs = [t.clone().requires_grad_() for t in (x, weight, bias)]
     y = mix(inputs[0], g0, *inputs[1:], **options)
-    upstream = torch.rand(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) - 0.3
+    upstream = (
+        torch.rand(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) - 0.3
+    )
     return [y, *torch.autograd.grad(y, inputs, upstream.to(y.dtype))]
 
 
-def example(windows: int, n: int, channels: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+def example(
+    windows: int, n: int, channels: int, dtype: torch.dtype = torch.float64
+) -> tuple[Tensor, ...]:
     x = torch.randn(windows, n, channels, dtype=dtype).relu()
     weight = torch.randn(channels, channels, dtype=dtype)
     return x, weight, torch.randn(channels, dtype=dtype), torch.rand(n, 1, dtype=dtype)
 
 
 @pytest.mark.parametrize("num_iters", [1, 2, 5, 6, 20])
-@pytest.mark.parametrize(("head_dim", "channels"), [(1, 4), (3, 12), (4, 32), (8, 8), (8, 24), (8, 64), (32, 64)])
+@pytest.mark.parametrize(
+    ("head_dim", "channels"), [(1, 4), (3, 12), (4, 32), (8, 8), (8, 24), (8, 64), (32, 64)]
+)
 def test_agrees_with_the_loop(num_iters: int, head_dim: int, channels: int) -> None:
     for dtype, tolerance in ((torch.float64, 1e-10), (torch.float32, 1e-5)):
         tensors = example(3, 60, channels, dtype)
@@ -59,7 +70,9 @@ def test_a_zero_head_among_live_ones_stays_harmless(num_iters: int, entry: float
     x, _, bias, g0 = example(2, 64, 16, torch.float32)
     x[0, :, 8:] = 0
     x[0, 5, 9] = entry
-    y, dx, *_ = outputs_and_gradients(rank_one_mix, x, torch.eye(16), 0 * bias, g0, head_dim=8, num_iters=num_iters)
+    y, dx, *_ = outputs_and_gradients(
+        rank_one_mix, x, torch.eye(16), 0 * bias, g0, head_dim=8, num_iters=num_iters
+    )
     assert y[0, :, 8:].abs().max() <= 2 * entry
     assert dx.isfinite().all()
     assert dx[0, :, 8:].abs().max() <= 10

@@ -13,7 +13,9 @@ from factorizer.nn.resample import Downsample, Upsample
 @pytest.mark.parametrize("kind", [Downsample, Upsample])
 @pytest.mark.parametrize("stride", [(2, 2, 2), (1, 2, 3), (2, 2)])
 @pytest.mark.parametrize("elements", [1, 2**20])
-def test_output_and_gradients_are_those_of_the_convolution(monkeypatch, kind, stride, elements) -> None:
+def test_output_and_gradients_are_those_of_the_convolution(
+    monkeypatch, kind, stride, elements
+) -> None:
     monkeypatch.setattr(resample, "TILE_ELEMENTS", elements)
     layer: nn.Module = kind(3, 5, stride).double()
     x = torch.randn(2, 3, *(4 * s for s in stride), dtype=torch.float64, requires_grad=True)

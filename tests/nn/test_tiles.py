@@ -27,9 +27,12 @@ def run_whole(monkeypatch: pytest.MonkeyPatch, *args) -> list[Tensor]:
 
 @pytest.mark.parametrize("elements", [1, 500, 4000, 2**19])
 @pytest.mark.parametrize(
-    ("size", "window"), [((8, 12, 4), (4, 4, 2)), ((6, 9, 10), (3, 3, 5)), ((8, 4, 4), 4), ((12, 10), (4, 5))]
+    ("size", "window"),
+    [((8, 12, 4), (4, 4, 2)), ((6, 9, 10), (3, 3, 5)), ((8, 4, 4), 4), ((12, 10), (4, 5))],
 )
-def test_windows_agree_with_the_whole_map(monkeypatch, elements: int, size: tuple[int, ...], window) -> None:
+def test_windows_agree_with_the_whole_map(
+    monkeypatch, elements: int, size: tuple[int, ...], window
+) -> None:
     monkeypatch.setattr(tiles, "TILE_ELEMENTS", elements)
     layer = nn.Linear(6, 6).double()
     maps = [torch.rand(3, 6, *size, dtype=torch.float64) for _ in range(2)]
@@ -47,7 +50,12 @@ def test_windows_agree_with_the_whole_map(monkeypatch, elements: int, size: tupl
 def test_rows_agree_with_the_whole_map(monkeypatch, elements: int) -> None:
     monkeypatch.setattr(tiles, "TILE_ELEMENTS", elements)
     layer = nn.Sequential(nn.Linear(6, 9), nn.GELU(), nn.Linear(9, 6)).double()
-    args = layer, list(layer.parameters()), [torch.rand(2, 6, 5, 4, 3, dtype=torch.float64)], [Rows()]
+    args = (
+        layer,
+        list(layer.parameters()),
+        [torch.rand(2, 6, 5, 4, 3, dtype=torch.float64)],
+        [Rows()],
+    )
     for got, expected in zip(run(*args), run_whole(monkeypatch, *args), strict=True):
         torch.testing.assert_close(got, expected)
 
@@ -69,7 +77,11 @@ def test_windows_of_a_tile_are_windows_of_the_grid(monkeypatch) -> None:
     x = torch.rand(2, 8, 8, 8, 3)
     for grid in ShiftedWindowMatricize(1, 4).grids((8, 8, 8)):
         whole = {tuple(window.flatten().tolist()) for window in grid.split(x)}
-        tiled = {tuple(w.flatten().tolist()) for tile in Windows(grid).tiles(x.shape) for w in tile.read(x)}
+        tiled = {
+            tuple(w.flatten().tolist())
+            for tile in Windows(grid).tiles(x.shape)
+            for w in tile.read(x)
+        }
         assert tiled == whole
 
 
@@ -78,7 +90,9 @@ def test_dropout_draws_the_same_mask_in_the_backward_pass(monkeypatch) -> None:
     x = torch.ones(1, 4, 8, 8, requires_grad=True)
     drop = nn.Dropout(0.5)
     grids = LocalMatricize(2, 4).grids((8, 8))
-    y = apply_tiled(lambda part: drop(part), x, tilings=[Windows(grid) for grid in grids], params=[])
+    y = apply_tiled(
+        lambda part: drop(part), x, tilings=[Windows(grid) for grid in grids], params=[]
+    )
     state = torch.get_rng_state()
     y.sum().backward()
     assert torch.equal(x.grad, y.detach())

@@ -25,7 +25,12 @@ class Stand(nn.Module):
 
 
 def make_unet(size: tuple[int, ...] = (16, 16, 16), **options) -> UNet:
-    options = {"in_channels": 2, "out_channels": 3, "widths": (4, 8, 16), "make_block": Stand} | options
+    options = {
+        "in_channels": 2,
+        "out_channels": 3,
+        "widths": (4, 8, 16),
+        "make_block": Stand,
+    } | options
     return UNet(spatial_size=size, **options)
 
 
@@ -90,7 +95,10 @@ def test_the_padded_stem_is_the_convolution(channels: int, dims: int) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"size": (16, 18, 16)}, "axis W has 18 voxels, not a multiple of total stride 4; pad to 20"),
+        (
+            {"size": (16, 18, 16)},
+            "axis W has 18 voxels, not a multiple of total stride 4; pad to 20",
+        ),
         ({"size": (16,)}, "give 2 or 3 sizes"),
         ({"widths": (4,)}, "give at least 2"),
         ({"depths": (1, 2)}, "give 3 positive numbers, one per width"),
@@ -106,7 +114,10 @@ def test_wrong_settings_are_refused(options: dict, message: str) -> None:
 @pytest.mark.parametrize(
     ("shape", "message"),
     [
-        ((1, 2, 16, 16, 130), "axis D has 130 voxels, not a multiple of total stride 4; pad to 132"),
+        (
+            (1, 2, 16, 16, 130),
+            "axis D has 130 voxels, not a multiple of total stride 4; pad to 132",
+        ),
         ((1, 3, 16, 16, 16), r"this model takes \(B, 2, H, W, D\)"),
         ((2, 16, 16, 16), r"this model takes \(B, 2, H, W, D\)"),
     ],

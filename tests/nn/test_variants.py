@@ -1,4 +1,5 @@
-"""The factorizations beyond the paper: what each promises, gradients, and their place in the layer and the network."""
+"""The factorizations beyond the paper: what each promises, gradients, and their place in the layer
+and the network."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from factorizer.nn.nmf import SOLVERS
 from factorizer.nn.variants import VARIANTS, underapproximate
 
 
-def matrices(seed: int = 0, shape: tuple[int, ...] = (3, 6, 20), *, signed: bool = False) -> torch.Tensor:
+def matrices(
+    seed: int = 0, shape: tuple[int, ...] = (3, 6, 20), *, signed: bool = False
+) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     x = torch.randn(shape, generator=generator, dtype=torch.float64)
     return x if signed else x.relu()
@@ -40,7 +43,9 @@ def test_factors_are_what_they_say(solver: str) -> None:
     f, g = NMF(3, 8, solver, tolerance=0.0).factorize(x)
     assert (g >= 0).all()
     terms = 4 if solver == "joint" else 3
-    torch.testing.assert_close(torch.linalg.vector_norm(f, dim=-2), torch.ones(3, terms, dtype=f.dtype))
+    torch.testing.assert_close(
+        torch.linalg.vector_norm(f, dim=-2), torch.ones(3, terms, dtype=f.dtype)
+    )
     assert (f < 0).any() if solver == "semi" else (f >= 0).all()
 
 
@@ -63,11 +68,17 @@ def test_convex_factors_are_mixtures_of_columns() -> None:
         assert nnls(x.numpy(), column.numpy())[1] < 1e-8
 
 
-@pytest.mark.parametrize(("solver", "limits"), [("convex", (0.85, 0.8, 0.75)), ("greedy", (0.92, 0.85, 0.7))])
+@pytest.mark.parametrize(
+    ("solver", "limits"), [("convex", (0.85, 0.8, 0.75)), ("greedy", (0.92, 0.85, 0.7))]
+)
 def test_more_terms_of_sparse_matrices_leave_less(solver: str, limits: tuple[float, ...]) -> None:
-    """After ReLU half the entries are zero. HALS leaves 0.76, 0.68 and 0.54 of the norm with 1, 2 and 4 terms."""
+    """After ReLU half the entries are zero. HALS leaves 0.76, 0.68 and 0.54 of the norm with 1, 2
+    and 4 terms."""
     x = matrices(3, (16, 8, 64))
-    left = [(loss(x, solver, rank, 5, tolerance=0.0) / x.square().sum((-2, -1))).sqrt() for rank in (1, 2, 4)]
+    left = [
+        (loss(x, solver, rank, 5, tolerance=0.0) / x.square().sum((-2, -1))).sqrt()
+        for rank in (1, 2, 4)
+    ]
     assert all(after.mean() < before.mean() for before, after in pairwise(left))
     for some, limit in zip(left, limits, strict=True):
         assert some.mean() < limit
@@ -156,12 +167,15 @@ def test_joint_recovers_what_is_shared_and_what_is_not() -> None:
 def test_joint_of_one_window_is_hals_with_a_term_more() -> None:
     x = matrices(8, (1, 6, 20))
     torch.testing.assert_close(NMF(2, 6, "joint")(x), NMF(3, 6, "hals")(x), rtol=1e-12, atol=1e-12)
-    torch.testing.assert_close(NMF(2, 6, "joint")(x[0]), NMF(3, 6, "hals")(x[0]), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        NMF(2, 6, "joint")(x[0]), NMF(3, 6, "hals")(x[0]), rtol=1e-12, atol=1e-12
+    )
 
 
 @pytest.mark.parametrize(("solver", "reaches"), [("hals", False), ("joint", True)])
 def test_joint_layer_sees_the_whole_map_of_its_sample(solver: str, reaches: bool) -> None:
-    """A change in one corner tells on the windows of the other corner; never on another sample of the batch."""
+    """A change in one corner tells on the windows of the other corner; never on another sample of
+    the batch."""
     torch.manual_seed(0)
     layer = WrappedNMF(8, LocalMatricize(4, 4), NMF(1, 3, solver), spatial_size=(8, 8, 8)).double()
     x = torch.randn(2, 8, 8, 8, 8, dtype=torch.float64)
@@ -195,7 +209,8 @@ def test_scale_and_zero(solver: str) -> None:
 
 @pytest.mark.parametrize("solver", VARIANTS)
 def test_tiles_compute_what_the_whole_map_does(solver: str) -> None:
-    """The layer in tiles with its own backward pass, against plain matricize, NMF, dematricize under autograd."""
+    """The layer in tiles with its own backward pass, against plain matricize, NMF, dematricize
+    under autograd."""
     torch.manual_seed(0)
     cut = LocalMatricize(4, 4)
     layer = WrappedNMF(8, cut, NMF(2, 3, solver), spatial_size=(8, 8, 8)).double()
@@ -206,7 +221,9 @@ def test_tiles_compute_what_the_whole_map_does(solver: str) -> None:
     whole = cut.dematricize(layer.nmf(cut.matricize(projected)), (8, 8, 8))
     expected = layer.out_proj(whole.movedim(1, -1)).movedim(-1, 1)
     torch.testing.assert_close(y, expected, rtol=1e-8, atol=1e-8)
-    (ours,), (theirs,) = (torch.autograd.grad(z.square().sum(), x, retain_graph=True) for z in (y, expected))
+    (ours,), (theirs,) = (
+        torch.autograd.grad(z.square().sum(), x, retain_graph=True) for z in (y, expected)
+    )
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
@@ -240,7 +257,8 @@ def test_gradients_of_sparse_matrices_do_not_explode(solver: str) -> None:
 
 @pytest.mark.parametrize("rank", [2, 3, 4])
 def test_columns_that_became_rounding_noise_are_not_divided_by(rank: int) -> None:
-    """Windows in which only some voxels are alive, so that their rank is below that of the factorization."""
+    """Windows in which only some voxels are alive, so that their rank is below that of the
+    factorization."""
     generator = torch.Generator().manual_seed(1)
     x = torch.rand(500, 8, 64, generator=generator)
     x = (x * (torch.rand(500, 1, 64, generator=generator) < 0.03)).requires_grad_()

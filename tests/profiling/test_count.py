@@ -40,7 +40,10 @@ PARAMETERS = {
         "swin-factorizer": "7.371523",
     },
 }
-NEAR = {("brats", "nnunet"), ("brats", "performer")}  # within 0.3 %; the paper's figure cannot be reproduced
+NEAR = {
+    ("brats", "nnunet"),
+    ("brats", "performer"),
+}  # within 0.3 %; the paper's figure cannot be reproduced
 
 
 @pytest.mark.parametrize("preset", PARAMETERS)

@@ -1,4 +1,5 @@
-"""Measurements: of time in turn, of memory in fresh processes, and what happens where there is not enough."""
+"""Measurements: of time in turn, of memory in fresh processes, and what happens where there is not
+enough."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def test_a_forward_step_evaluates_and_a_training_step_reaches_the_parameters() -
 
 
 def test_memory_is_that_of_the_network_and_grows_with_training() -> None:
-    forward, training = (measure.peak_mib_of_system("nnunet", SMALL, mode) for mode in measure.MODES)
+    forward, training = (
+        measure.peak_mib_of_system("nnunet", SMALL, mode) for mode in measure.MODES
+    )
     assert forward is not None
     assert training is not None
     assert 1 < forward < training < 1000
@@ -97,7 +100,9 @@ def test_a_system_that_does_not_fit_is_not_timed_and_says_so(monkeypatch) -> Non
 
 def test_a_system_that_cannot_be_built_says_why_and_the_others_go_on() -> None:
     preset = load_preset("isles22")
-    odd = preset.model_copy(update={"data": preset.data.model_copy(update={"patch_size": (48, 48, 48)})})
+    odd = preset.model_copy(
+        update={"data": preset.data.model_copy(update={"patch_size": (48, 48, 48)})}
+    )
     rows = count_rows(odd, "isles22", ["swin-factorizer", "nnformer"], lambda: None)
     assert rows[0].params == 7371523 - 512 * (4**3 - 3**3)  # a smaller position embedding
     assert rows[1].params is None

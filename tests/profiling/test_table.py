@@ -20,7 +20,9 @@ def test_the_picture_shows_what_there_is(tmp_path: Path) -> None:
     plain = [Row("nnunet", 28_000_000, 143.0, 71.0), Row("swin-factorizer", 7_000_000, 29.0, 14.0)]
     full = [
         Row("nnunet", 28_000_000, 143.0, 71.0, None, None, 1.0, 3.0, 500.0, 900.0, dice=0.7),
-        Row("swin-factorizer", 7_000_000, 29.0, 14.0, None, None, None, None, 400.0, None, dice=0.75),
+        Row(
+            "swin-factorizer", 7_000_000, 29.0, 14.0, None, None, None, None, 400.0, None, dice=0.75
+        ),
     ]
     heights = []
     for rows in (plain, full):

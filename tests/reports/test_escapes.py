@@ -37,7 +37,9 @@ HOSTILE = [
 
 def text_of(html: str) -> str:
     plain = re.sub(r"<[^>]*>", "", html)
-    return plain.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&")
+    return (
+        plain.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", '"').replace("&amp;", "&")
+    )
 
 
 @pytest.mark.parametrize("name", HOSTILE)
@@ -45,13 +47,18 @@ def test_markdown_shows_a_name_as_it_is(name: str) -> None:
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     safe = escape_markdown(name)
     html = parser.render(f"| {safe} | b |\n| --- | --- |\n| {safe} | 2 |\n")
-    assert re.findall(r"<(?:td|th)>(.*)</(?:td|th)>", html)[0] == re.findall(r"<td>(.*)</td>", html)[0]
+    assert (
+        re.findall(r"<(?:td|th)>(.*)</(?:td|th)>", html)[0] == re.findall(r"<td>(.*)</td>", html)[0]
+    )
     assert text_of(re.findall(r"<td>(.*)</td>", html)[0]) == name
     assert len(re.findall("<td>", html)) == 2
     listed = parser.render(f"- {safe}\n")
     assert re.fullmatch(r"<ul>\n<li>(.*)</li>\n</ul>\n", listed)
     assert text_of(listed).strip() == name
-    assert text_of(parser.render(f"## {safe} against the others\n")).strip() == f"{name} against the others"
+    assert (
+        text_of(parser.render(f"## {safe} against the others\n")).strip()
+        == f"{name} against the others"
+    )
 
 
 def test_ordinary_names_and_numbers_stay() -> None:
@@ -68,7 +75,9 @@ def test_latex_has_no_bare_special_character(name: str) -> None:
 
 
 def test_latex_by_hand() -> None:
-    assert escape_latex(r"a_b~c^d\e{f}") == (r"a\_b\textasciitilde{}c\textasciicircum{}d\textbackslash{}e\{f\}")
+    assert escape_latex(r"a_b~c^d\e{f}") == (
+        r"a\_b\textasciitilde{}c\textasciicircum{}d\textbackslash{}e\{f\}"
+    )
     assert [escape_latex(name) for name in ("[/x]", "*", "a[b]")] == ["{}[/x]", "{}*", "a[b]"]
 
 
@@ -79,10 +88,15 @@ def test_a_spreadsheet_computes_no_name(name: str) -> None:
 
 
 def entry(name: str) -> Entry:
-    return Entry(name, [Score(f"c{i}", name, metric, 0.1 * i) for i in range(6) for metric in ("dice", "hd95_mm")])
+    return Entry(
+        name,
+        [Score(f"c{i}", name, metric, 0.1 * i) for i in range(6) for metric in ("dice", "hd95_mm")],
+    )
 
 
-@pytest.mark.parametrize("name", [*HOSTILE, "=1+1", "[/x]", "[red]", "\x1b[31mred", "_hidden", "a$b", "$\\frac$"])
+@pytest.mark.parametrize(
+    "name", [*HOSTILE, "=1+1", "[/x]", "[red]", "\x1b[31mred", "_hidden", "a$b", "$\\frac$"]
+)
 def test_every_file_of_a_comparison_stands_hostile_names(name: str) -> None:
     other = Entry("other", entry(name).scores)
     files = comparison_files(compare_entries([entry(name), other]))
@@ -90,7 +104,9 @@ def test_every_file_of_a_comparison_stands_hostile_names(name: str) -> None:
     assert "<script" not in str(files["comparison.md"])
     for table in ("table.csv", "tests.csv"):
         rows = list(csv.DictReader(io.StringIO(str(files[table]))))
-        assert not any(row[column].startswith("=") for row in rows for column in ("model", "region"))
+        assert not any(
+            row[column].startswith("=") for row in rows for column in ("model", "region")
+        )
     latex = str(files["table.tex"])
     assert all(line.replace("\\&", "").count("&") in (0, 3, 4) for line in latex.splitlines())
 
@@ -99,7 +115,13 @@ def test_the_terminal_stands_them_too(tmp_path: Path) -> None:
     for name, file in (("[/x]", "a.csv"), ("plain", "b.csv")):
         rows = [Score("c\x1b]0;title\x07", "[/x]", "dice", 0.5), Score("d", "[/x]", "dice", 0.6)]
         write_scores(tmp_path / file, rows if name == "[/x]" else rows[1:])
-    command = ["compare", f"[/x]={tmp_path / 'a.csv'}", f"\x1b[31m={tmp_path / 'b.csv'}", "-o", str(tmp_path / "out")]
+    command = [
+        "compare",
+        f"[/x]={tmp_path / 'a.csv'}",
+        f"\x1b[31m={tmp_path / 'b.csv'}",
+        "-o",
+        str(tmp_path / "out"),
+    ]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     assert "\x1b" not in result.stdout + result.stderr
@@ -130,4 +152,6 @@ def test_small_networks_have_a_size(value: float, largest: str, text: str) -> No
 
 def test_a_small_network_in_the_table() -> None:
     small = Entry("small", entry("a").scores, 0.0123, 0.0004)
-    assert "small & 12.3k & 400.0k" in latex_table(compare_entries([small, Entry("other", entry("a").scores)]))
+    assert "small & 12.3k & 400.0k" in latex_table(
+        compare_entries([small, Entry("other", entry("a").scores)])
+    )

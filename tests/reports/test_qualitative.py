@@ -68,7 +68,16 @@ def test_the_command_line(tmp_path: Path) -> None:
     for case in read_cohort(data).cases:
         empty = np.zeros((24, 24, 24), np.uint8)
         write_labels(tmp_path / "empty" / f"{case.name}.nii.gz", empty, case, binary=False)
-    command = ["figure", "qualitative", "--data", str(data), "--preset", "brats", "-o", str(tmp_path / "figure.png")]
+    command = [
+        "figure",
+        "qualitative",
+        "--data",
+        str(data),
+        "--preset",
+        "brats",
+        "-o",
+        str(tmp_path / "figure.png"),
+    ]
     command += ["-p", f"truth={data / 'labelsTr'}", "-p", str(tmp_path / "empty")]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
@@ -86,7 +95,10 @@ def green(png: bytes, columns: int) -> list[int]:
     """How much of each column of panels is painted in the colour of edema."""
     picture = np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int)
     painted = (picture[..., 1] > picture[..., 0] + 30) & (picture[..., 1] > picture[..., 2] + 30)
-    return [int(part.sum()) for part in np.array_split(painted[: int(0.8 * len(painted))], columns, axis=1)]
+    return [
+        int(part.sum())
+        for part in np.array_split(painted[: int(0.8 * len(painted))], columns, axis=1)
+    ]
 
 
 def test_without_a_reference_the_slice_is_where_something_was_predicted() -> None:
@@ -122,8 +134,12 @@ def test_images_without_references_and_references_named(tmp_path: Path) -> None:
     example = alone.read(names[0], "MRI")
     assert example.reference is None
     assert example.predictions["truth"].any()
-    named = Gallery(data / "imagesTr", {"truth": data / "labelsTr"}, settings, references=data / "labelsTr")
-    np.testing.assert_array_equal(named.read(names[0], "MRI").reference, example.predictions["truth"])
+    named = Gallery(
+        data / "imagesTr", {"truth": data / "labelsTr"}, settings, references=data / "labelsTr"
+    )
+    np.testing.assert_array_equal(
+        named.read(names[0], "MRI").reference, example.predictions["truth"]
+    )
     own = Gallery(data, {"truth": data / "labelsTr"}, settings)
     np.testing.assert_array_equal(own.read(names[0], "MRI").reference, example.predictions["truth"])
     small = np.zeros((4, 4, 4), np.uint8)
@@ -133,7 +149,9 @@ def test_images_without_references_and_references_named(tmp_path: Path) -> None:
     wrong = Gallery(data / "imagesTr", {"small": tmp_path / "small"}, settings)
     with pytest.raises(DataError, match="the prediction is not on the grid of its image"):
         wrong.read(names[0], "MRI")
-    other = Gallery(data / "imagesTr", {"small": tmp_path / "small"}, settings, references=tmp_path / "other")
+    other = Gallery(
+        data / "imagesTr", {"small": tmp_path / "small"}, settings, references=tmp_path / "other"
+    )
     with pytest.raises(DataError, match=r"no case \(.*\) has a reference \(other_"):
         other.choose(None, 3, lambda items, label: items)
 
@@ -155,6 +173,8 @@ def test_the_command_line_on_scans_without_references(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["<b>", "a & b", '"><script>'])
 def test_a_page_escapes_what_it_is_given(text: str) -> None:
-    html = page.make_page(text, [page.paragraph(text), page.table([text], [[text]]), page.picture(b"png", text)])
+    html = page.make_page(
+        text, [page.paragraph(text), page.table([text], [[text]]), page.picture(b"png", text)]
+    )
     assert text not in html.replace("<body>", "")
     assert "data:image/png;base64,cG5n" in html

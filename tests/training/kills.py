@@ -1,8 +1,9 @@
-"""Kill a run at each change that it makes in its folder, resume it, and tell where it does not end as it should.
+"""Kill a run at each change that it makes in its folder, resume it, and tell where it does not end
+as it should.
 
-A program of its own, as a process that has computed with several threads cannot fork safely: every killed and every
-resumed run is a fork of it, which saves the imports. `kills.py DATA WORK` prints JSON: the changes of a whole run, and
-what was wrong with those that were killed.
+A program of its own, as a process that has computed with several threads cannot fork safely: every
+killed and every resumed run is a fork of it, which saves the imports. `kills.py DATA WORK` prints
+JSON: the changes of a whole run, and what was wrong with those that were killed.
 """
 
 from __future__ import annotations
@@ -21,13 +22,22 @@ from runs import PRESET, run, weights
 
 from factorizer.preset_files import change_preset
 
-SMALL = change_preset(PRESET, ["training.max_steps=4", "training.validate_every=2", "data.patch_size=[8,8,8]"])
+SMALL = change_preset(
+    PRESET, ["training.max_steps=4", "training.validate_every=2", "data.patch_size=[8,8,8]"]
+)
 KILLED = 137
-SHARED = ("folds.json", "fold1/cases.json", "fold1/config.yaml", "fold1/scores.csv", "fold1/log/metrics.csv")
+SHARED = (
+    "folds.json",
+    "fold1/cases.json",
+    "fold1/config.yaml",
+    "fold1/scores.csv",
+    "fold1/log/metrics.csv",
+)
 
 
 def watch(out: Path, change: Callable[[str], None]) -> None:
-    """Call `change` before whatever this process changes in a folder, except its locks and TensorBoard's events."""
+    """Call `change` before whatever this process changes in a folder, except its locks and
+    TensorBoard's events."""
 
     def hook(event: str, arguments: tuple[object, ...]) -> None:
         if event == "open":
@@ -36,7 +46,9 @@ def watch(out: Path, change: Callable[[str], None]) -> None:
                 return
         elif event not in ("os.mkdir", "os.rename", "os.remove", "os.rmdir"):
             return
-        path = os.fsdecode(arguments[0]) if isinstance(arguments[0], str | bytes | os.PathLike) else ""
+        path = (
+            os.fsdecode(arguments[0]) if isinstance(arguments[0], str | bytes | os.PathLike) else ""
+        )
         if os.path.exists(path) == (event == "os.mkdir") and event != "open":  # changes nothing
             return
         if path.startswith(str(out)) and ".locks" not in path and "events.out" not in path:
@@ -96,15 +108,26 @@ def differences(whole: Path, other: Path) -> list[str]:
         one, two = (weights(out / "fold1", name) for out in (whole, other))
         if one.keys() != two.keys() or not all(torch.equal(one[key], two[key]) for key in one):
             found.append(f"{name}.ckpt")
-    found += [f"no {name}" for name in ("learning_curve.png",) if not (other / "fold1" / name).is_file()]
-    left = [path for path in other.rglob(".*") if path.name != ".locks" and ".locks" not in path.parts]
+    found += [
+        f"no {name}" for name in ("learning_curve.png",) if not (other / "fold1" / name).is_file()
+    ]
+    left = [
+        path for path in other.rglob(".*") if path.name != ".locks" and ".locks" not in path.parts
+    ]
     return found + [f"left: {path.relative_to(other)}" for path in left]
 
 
 def chosen(changes: Sequence[str]) -> list[int]:
-    """All changes, but of the preprocessed cases only those of the first: they are made in the same way."""
-    cached = [number for number, change in enumerate(changes) if change.split(" ", 1)[1].startswith("/cache/")]
-    return [number for number in range(len(changes) + 1) if number not in cached[len(cached) // 3 :]]
+    """All changes, but of the preprocessed cases only those of the first: they are made in the same
+    way."""
+    cached = [
+        number
+        for number, change in enumerate(changes)
+        if change.split(" ", 1)[1].startswith("/cache/")
+    ]
+    return [
+        number for number in range(len(changes) + 1) if number not in cached[len(cached) // 3 :]
+    ]
 
 
 def main(data: Path, work: Path) -> None:
@@ -127,7 +150,9 @@ def main(data: Path, work: Path) -> None:
             found = differences(work / "whole", out)
             if found:
                 wrong[where] = found
-    print(json.dumps({"changes": changes, "killed": len(chosen(changes)), "wrong": wrong}, indent=1))
+    print(
+        json.dumps({"changes": changes, "killed": len(chosen(changes)), "wrong": wrong}, indent=1)
+    )
 
 
 if __name__ == "__main__":

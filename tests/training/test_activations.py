@@ -20,7 +20,8 @@ from factorizer.profiling.measure import make_step, peak_mib
 from factorizer.training.activations import checkpoint_activations
 
 def build():
-    model = build_model(sys.argv[1], in_channels=2, out_channels=1, spatial_size=(96, 96, 96), widths=(16, 32, 64))
+    sizes = dict(in_channels=2, out_channels=1, spatial_size=(96, 96, 96), widths=(16, 32, 64))
+    model = build_model(sys.argv[1], **sizes)
     if sys.argv[2] == "again":
         checkpoint_activations(model)
     return make_step(model, torch.randn(1, 2, 96, 96, 96), "training")
@@ -42,7 +43,9 @@ def test_gradients_and_names_stay(name: str) -> None:
         outputs = model(x)
         outputs = outputs if isinstance(outputs, list | tuple) else [outputs]
         sum(y.square().mean() for y in outputs).backward()
-        results.append((outputs, {n: p.grad for n, p in model.named_parameters()}, list(model.state_dict())))
+        results.append(
+            (outputs, {n: p.grad for n, p in model.named_parameters()}, list(model.state_dict()))
+        )
     (plain, expected, names), (again_outputs, got, same_names) = results
     assert names == same_names
     for a, b in zip(plain, again_outputs, strict=True):
@@ -58,7 +61,9 @@ def test_gradients_and_names_stay(name: str) -> None:
 def test_memory_is_saved(name: str) -> None:
     kept, again = (
         float(
-            subprocess.run([sys.executable, "-c", PEAK, name, how], capture_output=True, check=True, text=True).stdout
+            subprocess.run(
+                [sys.executable, "-c", PEAK, name, how], capture_output=True, check=True, text=True
+            ).stdout
         )
         for how in ("keep", "again")
     )

@@ -1,4 +1,5 @@
-"""Trainings that fit into a time: the arithmetic with invented timings, and a small real measurement."""
+"""Trainings that fit into a time: the arithmetic with invented timings, and a small real
+measurement."""
 
 from __future__ import annotations
 
@@ -38,13 +39,16 @@ LADDER = candidates(load_preset("isles22"), Report("isles", ("DWI", "ADC"), {"le
 runner = CliRunner()
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("2h", 7200), ("90m", 5400), ("1.5h", 5400), ("1D", 86_400)])
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("2h", 7200), ("90m", 5400), ("1.5h", 5400), ("1D", 86_400)]
+)
 def test_a_budget_is_a_number_and_a_unit(text: str, seconds: float) -> None:
     assert parse_budget(text) == seconds
 
 
 @pytest.mark.parametrize(
-    "text", ["", "2", "h", "-2h", "2 weeks", "0.5m", "31d", "nanh", "1e9h", "2h30m", "9" * 400 + "h"]
+    "text",
+    ["", "2", "h", "-2h", "2 weeks", "0.5m", "31d", "nanh", "1e9h", "2h30m", "9" * 400 + "h"],
 )
 def test_other_budgets_are_refused(text: str) -> None:
     with pytest.raises(BudgetError, match=r"give a time from 1m to 30d, such as 90m, 2h or 1\.5h"):
@@ -80,13 +84,19 @@ def test_there_are_never_more_steps_than_in_the_paper() -> None:
     assert schedule(Timing(0.001, 0.1, 0.1), CHORES, 24 * HOUR).max_steps == MOST_STEPS
 
 
-@pytest.mark.parametrize(("steps", "rounded"), [(0.3, 0), (7.9, 7), (9312.5, 9300), (99_999, 99_000)])
+@pytest.mark.parametrize(
+    ("steps", "rounded"), [(0.3, 0), (7.9, 7), (9312.5, 9300), (99_999, 99_000)]
+)
 def test_steps_are_rounded_down(steps: float, rounded: int) -> None:
     assert round_down(steps) == rounded
 
 
-@pytest.mark.parametrize(("seconds_per_work", "place"), [(1e-9, 0), (3e-7, 2), (4e-7, 3), (3e-4, 4)])
-def test_the_largest_network_that_makes_enough_steps_is_chosen(seconds_per_work: float, place: int) -> None:
+@pytest.mark.parametrize(
+    ("seconds_per_work", "place"), [(1e-9, 0), (3e-7, 2), (4e-7, 3), (3e-4, 4)]
+)
+def test_the_largest_network_that_makes_enough_steps_is_chosen(
+    seconds_per_work: float, place: int
+) -> None:
     measured: list[Preset] = []
 
     def measure(preset: Preset) -> Timing:
@@ -114,7 +124,11 @@ def test_few_steps_are_made_with_muon_and_many_as_in_the_paper() -> None:
         timing = Timing(step, 0.1, 0.2)
         plan = schedule(timing, CHORES, 2 * HOUR)
         training = apply_schedule(LADDER[0], plan, timing).training
-        assert (training.optimizer, training.learning_rate, training.warmup_steps) == (optimizer, rate, warmup)
+        assert (training.optimizer, training.learning_rate, training.warmup_steps) == (
+            optimizer,
+            rate,
+            warmup,
+        )
         assert training.max_steps == plan.max_steps
         assert training.max_steps == training.validate_every * plan.validations
         assert training.checkpoint_every == min(1000, 60 / step)
@@ -122,7 +136,9 @@ def test_few_steps_are_made_with_muon_and_many_as_in_the_paper() -> None:
 
 def test_a_time_that_is_too_short_is_refused_with_one_that_is_not() -> None:
     timing = Timing(1.0, 2.0, 3.0)
-    with pytest.raises(BudgetError, match=r"time for 0 steps only: .* take about 4 min .* give --budget 7m") as error:
+    with pytest.raises(
+        BudgetError, match=r"time for 0 steps only: .* take about 4 min .* give --budget 7m"
+    ) as error:
         apply_schedule(LADDER[-1], schedule(timing, CHORES, 180), timing)
     minutes = int(str(error.value).split("--budget ")[1].split("m")[0])
     apply_schedule(LADDER[-1], schedule(timing, CHORES, 60 * minutes), timing)
@@ -136,7 +152,9 @@ def test_reasons_are_given() -> None:
     assert "tried: widths 16-32-64-128, 2 patches of 48 x 48 x 48: 0.5 s per step" in text
     assert "max_steps 6,300: what fits in time at 0.5 s per step" in text
     assert "muon at 0.0015" in text
-    assert "predicted: 56 min of 60 min: starting 10 s, preparing cases 50 s, training 52 min" in text
+    assert (
+        "predicted: 56 min of 60 min: starting 10 s, preparing cases 50 s, training 52 min" in text
+    )
 
 
 def test_a_plan_for_a_budget_is_measured_and_explained(
@@ -153,13 +171,29 @@ def test_a_plan_for_a_budget_is_measured_and_explained(
     assert preset.training.optimizer == "muon"
     assert preset.training.max_steps >= 20
     assert "timing widths 8-" in result.stderr
-    for part in ("DWI: taken for MRI", "measured on this CPU", "s per step", "predicted: ", "memory: about"):
+    for part in (
+        "DWI: taken for MRI",
+        "measured on this CPU",
+        "s per step",
+        "predicted: ",
+        "memory: about",
+    ):
         assert part in result.stdout
 
 
 def test_a_budget_that_cannot_be_is_refused_before_anything_is_read(tmp_path: Path) -> None:
-    for options, message in ((["--budget", "soon"], "--budget got 'soon'"), (["--device", "cpu"], "is for --budget")):
-        command = ["data", "plan", str(tmp_path / "nowhere"), "-o", str(tmp_path / "a.yaml"), *options]
+    for options, message in (
+        (["--budget", "soon"], "--budget got 'soon'"),
+        (["--device", "cpu"], "is for --budget"),
+    ):
+        command = [
+            "data",
+            "plan",
+            str(tmp_path / "nowhere"),
+            "-o",
+            str(tmp_path / "a.yaml"),
+            *options,
+        ]
         result = runner.invoke(app, command)
         assert result.exit_code == 2
         assert message in result.stderr
@@ -178,7 +212,9 @@ def test_a_training_of_hours_is_not(name: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["train", "cross-validate"])
-def test_the_command_announces_it_first(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_announces_it_first(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("torch.get_num_threads", lambda: 2)
     options = ["--preset", "isles22", "--data", str(tmp_path / "nowhere"), "--device", "cpu"]
     result = runner.invoke(app, [command, *options, "--out", str(tmp_path / "run")])

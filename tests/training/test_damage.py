@@ -18,7 +18,9 @@ from factorizer.preset_files import change_preset
 from factorizer.training.records import has_ended
 
 runner = CliRunner()
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
 
 
 @pytest.fixture
@@ -31,15 +33,40 @@ def begun(whole: Path, tmp_path: Path) -> Path:
 
 def resume(data: Path, folder: Path) -> tuple[int, str]:
     """The exit code and what is said."""
-    command = ["train", "--preset", "isles22", "--data", str(data), "--out", str(folder.parent), "--fold", "1"]
+    command = [
+        "train",
+        "--preset",
+        "isles22",
+        "--data",
+        str(data),
+        "--out",
+        str(folder.parent),
+        "--fold",
+        "1",
+    ]
     command += ["--resume", "--workers", "0", "--device", "cpu"]
-    result = runner.invoke(app, command + [part for change in CHANGES for part in ("--set", change)])
+    result = runner.invoke(
+        app, command + [part for change in CHANGES for part in ("--set", change)]
+    )
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exc_info
     return result.exit_code, result.stderr
 
 
 DEEP = "[" * 100_000
-TEXTS = ("", "null", "3", "[]", "{}", '"x"', "[3]", "[[]]", '{"a": 1}', "\x00\xff", DEEP, "not json")
+TEXTS = (
+    "",
+    "null",
+    "3",
+    "[]",
+    "{}",
+    '"x"',
+    "[3]",
+    "[[]]",
+    '{"a": 1}',
+    "\x00\xff",
+    DEEP,
+    "not json",
+)
 FEW_STARTS = ('[{"init": 3}]', '[{"init": null, "step": "x"}]', '[{"held_out": 3}]')
 
 
@@ -93,12 +120,16 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
     "optimizer of another network": other_optimizer,
     "two optimizers": lambda c: c.update(optimizer_states=[{}, {}]),
     "callbacks are a number": lambda c: c.update(callbacks=3),
-    "best is text": lambda c: c.update(callbacks={key: {"best_dice": "x"} for key in c["callbacks"]}),
+    "best is text": lambda c: c.update(
+        callbacks={key: {"best_dice": "x"} for key in c["callbacks"]}
+    ),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_checkpoint_of_other_types_or_shapes_is_named(strokes: Path, begun: Path, name: str) -> None:
+def test_a_checkpoint_of_other_types_or_shapes_is_named(
+    strokes: Path, begun: Path, name: str
+) -> None:
     """Resumed from step 4, so that a step is made too."""
     last = begun / "checkpoints" / "last.ckpt"
     shutil.copy(begun / "checkpoints" / "previous.ckpt", last)
@@ -121,8 +152,12 @@ def test_a_damaged_best_checkpoint_does_no_harm(strokes: Path, begun: Path, whol
         assert_same(whole, begun)
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"step,loss\n1,a\nx,2\n\n3", b"", b"loss\n3\n", b'a,"\n'])
-def test_a_damaged_log_is_named_or_its_rows_left_out(strokes: Path, begun: Path, whole: Path, content: bytes) -> None:
+@pytest.mark.parametrize(
+    "content", [b"\xff\xfe\x00", b"step,loss\n1,a\nx,2\n\n3", b"", b"loss\n3\n", b'a,"\n']
+)
+def test_a_damaged_log_is_named_or_its_rows_left_out(
+    strokes: Path, begun: Path, whole: Path, content: bytes
+) -> None:
     (begun / "checkpoints" / "last.ckpt").unlink()  # the one before is of step 4
     log = begun / "log" / "metrics.csv"
     log.write_bytes(content)
@@ -132,7 +167,10 @@ def test_a_damaged_log_is_named_or_its_rows_left_out(strokes: Path, begun: Path,
         log.unlink()
         assert resume(strokes, begun)[0] == 0
     assert_same(whole, begun)
-    assert log.read_text().splitlines()[-1] == (whole / "log" / "metrics.csv").read_text().splitlines()[-1]
+    assert (
+        log.read_text().splitlines()[-1]
+        == (whole / "log" / "metrics.csv").read_text().splitlines()[-1]
+    )
 
 
 def test_the_end_of_a_run_on_all_cases_is_in_its_run_json(whole: Path, tmp_path: Path) -> None:
@@ -140,16 +178,24 @@ def test_the_end_of_a_run_on_all_cases_is_in_its_run_json(whole: Path, tmp_path:
     (tmp_path / "foldall" / "scores.csv").unlink()
     assert has_ended(tmp_path / "foldall")
     starts = json.loads((whole / "run.json").read_text())
-    (tmp_path / "foldall" / "run.json").write_text(json.dumps([*starts[:-1], starts[-1] | {"step": 5}]))
+    (tmp_path / "foldall" / "run.json").write_text(
+        json.dumps([*starts[:-1], starts[-1] | {"step": 5}])
+    )
     assert not has_ended(tmp_path / "foldall")
     (tmp_path / "foldall" / "run.json").unlink()
     assert not has_ended(tmp_path / "foldall")
 
 
-def test_weights_without_deep_supervision_begin_a_run_with_it(strokes: Path, tmp_path: Path) -> None:
+def test_weights_without_deep_supervision_begin_a_run_with_it(
+    strokes: Path, tmp_path: Path
+) -> None:
     """Its further heads are drawn anew, and that is said."""
-    deep = change_preset(PRESET, ["model.widths=[8,16,32]", "training.max_steps=1", "training.learning_rate=1e-9"])
-    single = run(strokes, tmp_path / "single", change_preset(deep, ["model.deep_supervision=false"])).folder
+    deep = change_preset(
+        PRESET, ["model.widths=[8,16,32]", "training.max_steps=1", "training.learning_rate=1e-9"]
+    )
+    single = run(
+        strokes, tmp_path / "single", change_preset(deep, ["model.deep_supervision=false"])
+    ).folder
     said: list[str] = []
     tuned = weights(run(strokes, tmp_path / "run", deep, init=str(single), say=said.append).folder)
     assert "drawn anew: heads.1.bias, heads.1.weight" in said

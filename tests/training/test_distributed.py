@@ -32,9 +32,11 @@ SETTINGS = (
 WATCHER = """
 import os, sys
 rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
-log = os.open(os.path.join(os.environ["WATCH_LOG"], f"{os.getpid()}-{rank}"), os.O_CREAT | os.O_WRONLY)
+log_name = os.path.join(os.environ["WATCH_LOG"], f"{os.getpid()}-{rank}")
+log = os.open(log_name, os.O_CREAT | os.O_WRONLY)
 def watch(event, arguments):
-    if event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+    flags = arguments[2] if event == "open" else 0
+    if isinstance(flags, int) and flags & (os.O_WRONLY | os.O_RDWR):
         os.write(log, f"{arguments[0]}\\n".encode())
     elif event in ("os.mkdir", "os.rename", "os.remove"):
         os.write(log, f"{arguments[0]}\\n".encode())
@@ -44,7 +46,9 @@ FACTORIZER = Path(sys.executable).with_name("factorizer")
 TORCHRUN = Path(sys.executable).with_name("torchrun")
 
 
-def train(strokes: Path, out: Path, logs: Path, *options: str, launcher: tuple[str, ...] = ()) -> Path:
+def train(
+    strokes: Path, out: Path, logs: Path, *options: str, launcher: tuple[str, ...] = ()
+) -> Path:
     """Run `factorizer train` in processes of its own, watched; the folder of the run."""
     logs.mkdir(parents=True)
     (logs / "code").mkdir()
@@ -52,7 +56,17 @@ def train(strokes: Path, out: Path, logs: Path, *options: str, launcher: tuple[s
     (logs / "written").mkdir()
     path = os.pathsep.join([str(logs / "code"), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"PYTHONPATH": path, "WATCH_LOG": str(logs / "written")}
-    command = [*launcher, str(FACTORIZER), "train", "--preset", "isles22", "--data", str(strokes), "--out", str(out)]
+    command = [
+        *launcher,
+        str(FACTORIZER),
+        "train",
+        "--preset",
+        "isles22",
+        "--data",
+        str(strokes),
+        "--out",
+        str(out),
+    ]
     command += ["--device", "cpu", "--workers", "0", *options]
     command += [part for setting in SETTINGS for part in ("--set", setting)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
@@ -68,19 +82,27 @@ def single(strokes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def files_written(logs: Path, out: Path, rank: str) -> set[str]:
-    lines = [line for log in (logs / "written").glob(f"*-{rank}") for line in log.read_text().splitlines()]
+    lines = [
+        line
+        for log in (logs / "written").glob(f"*-{rank}")
+        for line in log.read_text().splitlines()
+    ]
     return {line for line in lines if line.startswith(str(out))}
 
 
 @pytest.mark.parametrize("launcher", ["torchrun", "lightning"])
-def test_two_processes_train_as_one(strokes: Path, single: Path, tmp_path: Path, launcher: str) -> None:
+def test_two_processes_train_as_one(
+    strokes: Path, single: Path, tmp_path: Path, launcher: str
+) -> None:
     out, logs = tmp_path / "run", tmp_path / "logs"
     if launcher == "torchrun":
         start = (str(TORCHRUN), "--nproc-per-node", "2", "--master-port", "29611", "--no-python")
         folder = train(strokes, out, logs, launcher=start)
     else:
         folder = train(strokes, out, logs, "--devices", "2")
-    one, two = (torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (single, folder))
+    one, two = (
+        torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (single, folder)
+    )
     assert one["global_step"] == two["global_step"] == 4
     for name, value in one["state_dict"].items():
         torch.testing.assert_close(two["state_dict"][name], value, rtol=1e-3, atol=1e-5)
@@ -89,16 +111,25 @@ def test_two_processes_train_as_one(strokes: Path, single: Path, tmp_path: Path,
     assert files_written(logs, out, "1") == set()
 
 
-def test_two_processes_go_on_with_what_one_began(strokes: Path, single: Path, tmp_path: Path) -> None:
+def test_two_processes_go_on_with_what_one_began(
+    strokes: Path, single: Path, tmp_path: Path
+) -> None:
     """The samples of a step do not depend on the number of processes."""
     shutil.copytree(single.parent, tmp_path / "run")
     (tmp_path / "run" / "fold0" / "scores.csv").unlink()
-    (tmp_path / "run" / "fold0" / "checkpoints" / "last.ckpt").unlink()  # the one before is of step 2
+    (
+        tmp_path / "run" / "fold0" / "checkpoints" / "last.ckpt"
+    ).unlink()  # the one before is of step 2
     folder = train(strokes, tmp_path / "run", tmp_path / "logs", "--devices", "2", "--resume")
     assert json.loads((folder / "run.json").read_text())[1]["processes"] == 2
     log = list(csv.DictReader((folder / "log" / "metrics.csv").read_text().splitlines()))
-    assert [row["step"] for row in log if row["val_dice"]] == ["1", "3"]  # the first of the run before
-    one, two = (torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (single, folder))
+    assert [row["step"] for row in log if row["val_dice"]] == [
+        "1",
+        "3",
+    ]  # the first of the run before
+    one, two = (
+        torch.load(f / "checkpoints" / "last.ckpt", weights_only=True) for f in (single, folder)
+    )
     for name, value in one["state_dict"].items():
         torch.testing.assert_close(two["state_dict"][name], value, rtol=1e-3, atol=1e-5)
 
@@ -108,13 +139,21 @@ def test_processes_are_those_that_were_started(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
     assert processes_started() is None
     assert Machine().processes() == (1, 1)
-    for name, value in {"TORCHELASTIC_RUN_ID": "x", "LOCAL_WORLD_SIZE": "4", "WORLD_SIZE": "8"}.items():
+    for name, value in {
+        "TORCHELASTIC_RUN_ID": "x",
+        "LOCAL_WORLD_SIZE": "4",
+        "WORLD_SIZE": "8",
+    }.items():
         monkeypatch.setenv(name, value)
     assert Machine().processes() == (4, 2)
     with pytest.raises(RunError, match="say 2 x 2, but 4 x 2 processes were started"):
         Machine(devices=2).processes()
     monkeypatch.delenv("TORCHELASTIC_RUN_ID")
-    for name, value in {"SLURM_NTASKS": "6", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "3"}.items():
+    for name, value in {
+        "SLURM_NTASKS": "6",
+        "SLURM_NTASKS_PER_NODE": "2",
+        "SLURM_NNODES": "3",
+    }.items():
         monkeypatch.setenv(name, value)
     assert Machine().processes() == (2, 3)
     monkeypatch.delenv("SLURM_NTASKS_PER_NODE")
@@ -124,7 +163,13 @@ def test_processes_are_those_that_were_started(monkeypatch: pytest.MonkeyPatch) 
     assert Machine().processes() == (1, 1)
 
 
-TORCHRUN_SET = {"TORCHELASTIC_RUN_ID": "x", "RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "2"}
+TORCHRUN_SET = {
+    "TORCHELASTIC_RUN_ID": "x",
+    "RANK": "1",
+    "LOCAL_RANK": "1",
+    "LOCAL_WORLD_SIZE": "2",
+    "WORLD_SIZE": "2",
+}
 LIGHTNING_SET = {"LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29500", "NODE_RANK": "0"}
 
 
@@ -135,7 +180,16 @@ LIGHTNING_SET = {"LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29500", "
         ({"RANK": "0", "WORLD_SIZE": "1"}, None, None),
         (TORCHRUN_SET, None, None),
         (LIGHTNING_SET, 2, None),
-        ({"SLURM_NTASKS": "4", "SLURM_NTASKS_PER_NODE": "2", "SLURM_NNODES": "2", "SLURM_PROCID": "3"}, None, None),
+        (
+            {
+                "SLURM_NTASKS": "4",
+                "SLURM_NTASKS_PER_NODE": "2",
+                "SLURM_NNODES": "2",
+                "SLURM_PROCID": "3",
+            },
+            None,
+            None,
+        ),
         ({"RANK": "1"}, None, "RANK"),
         ({"RANK": "abc"}, None, "RANK"),
         ({"WORLD_SIZE": "4"}, None, "WORLD_SIZE"),
@@ -149,11 +203,18 @@ LIGHTNING_SET = {"LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_PORT": "29500", "
         (TORCHRUN_SET | {"RANK": "2"}, None, "RANK"),
         (TORCHRUN_SET | {"LOCAL_RANK": "\u0663"}, None, "LOCAL_RANK"),
         ({"SLURM_NTASKS": "1" * 5000}, None, "SLURM_NTASKS"),
-        ({"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2(x2)", "SLURM_NNODES": "1"}, None, "SLURM_NTASKS_PER_NODE"),
+        (
+            {"SLURM_NTASKS": "2", "SLURM_NTASKS_PER_NODE": "2(x2)", "SLURM_NNODES": "1"},
+            None,
+            "SLURM_NTASKS_PER_NODE",
+        ),
     ],
 )
 def test_variables_of_another_job_are_named(
-    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], devices: int | None, named: str | None
+    monkeypatch: pytest.MonkeyPatch,
+    variables: dict[str, str],
+    devices: int | None,
+    named: str | None,
 ) -> None:
     for name in (*NUMBERS, "TORCHELASTIC_RUN_ID"):
         monkeypatch.delenv(name, raising=False)
@@ -162,14 +223,18 @@ def test_variables_of_another_job_are_named(
     if named is None:
         check_environment(devices)
         return
-    with pytest.raises(RunError, match=f"the environment variable {named} is '.*; unset it, or start with torchrun"):
+    with pytest.raises(
+        RunError, match=f"the environment variable {named} is '.*; unset it, or start with torchrun"
+    ):
         check_environment(devices)
 
 
 def test_a_leftover_variable_ends_with_one_line() -> None:
     """Lightning reads RANK when it is imported."""
     command = [str(FACTORIZER), "train", "--preset", "isles22", "--data", "nowhere"]
-    done = subprocess.run(command, env=os.environ | {"RANK": "x"}, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        command, env=os.environ | {"RANK": "x"}, capture_output=True, text=True, timeout=60
+    )
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
     assert "RANK is 'x'" in done.stderr
@@ -177,7 +242,9 @@ def test_a_leftover_variable_ends_with_one_line() -> None:
 
 def test_a_batch_is_shared_evenly() -> None:
     assert share_batch(8, 2, 2) == 2
-    with pytest.raises(RunError, match=r"training\.batch_size is 2, which 4 devices with 1 accumulated batches"):
+    with pytest.raises(
+        RunError, match=r"training\.batch_size is 2, which 4 devices with 1 accumulated batches"
+    ):
         share_batch(2, 1, 4)
 
 
@@ -188,7 +255,9 @@ def test_one_of_several_processes_ends_with_a_pause(
     """Without it about one in ten aborted at its end on a busy machine."""
     at_end: list[object] = []
     monkeypatch.setattr(atexit, "register", at_end.append)
-    monkeypatch.setattr(atexit, "unregister", lambda function: function in at_end and at_end.remove(function))
+    monkeypatch.setattr(
+        atexit, "unregister", lambda function: function in at_end and at_end.remove(function)
+    )
     for _ in range(2):  # as for two folds
         make_trainer(Training(batch_size=2), tmp_path, [], Machine(device="cpu", devices=devices))
     assert at_end == ([let_threads_finish] if devices == 2 else [])

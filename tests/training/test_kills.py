@@ -1,4 +1,5 @@
-"""A run that is killed at any change of its folder: before the first, between each and the next, after the last."""
+"""A run that is killed at any change of its folder: before the first, between each and the next,
+after the last."""
 
 from __future__ import annotations
 

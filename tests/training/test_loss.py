@@ -38,7 +38,9 @@ def test_dice_is_per_sample_and_region_then_the_mean() -> None:
     logits = torch.randn(3, 2, 4, 4, 4, dtype=torch.float64)
     target = (torch.rand(3, 2, 4, 4, 4) > 0.7).double()
     single = [
-        soft_dice_loss(logits[i, j][None, None], target[i, j][None, None], EPSILON) for i in range(3) for j in range(2)
+        soft_dice_loss(logits[i, j][None, None], target[i, j][None, None], EPSILON)
+        for i in range(3)
+        for j in range(2)
     ]
     torch.testing.assert_close(soft_dice_loss(logits, target, EPSILON), torch.stack(single).mean())
     theirs = DiceLoss(sigmoid=True, squared_pred=True, smooth_nr=EPSILON, smooth_dr=EPSILON)
@@ -60,7 +62,9 @@ def test_deep_supervision_sums_with_weights_and_shrinks_targets_by_nearest_neigh
     outputs = [torch.randn(1, 1, n, n, n) for n in (4, 2)]
     small = torch.zeros(1, 1, 2, 2, 2)
     small[..., 0, 0, 0] = 1
-    expected = region_loss(outputs[0], target, EPSILON) + 0.5 * region_loss(outputs[1], small, EPSILON)
+    expected = region_loss(outputs[0], target, EPSILON) + 0.5 * region_loss(
+        outputs[1], small, EPSILON
+    )
     loss = supervised_loss(outputs, target, weights=(1.0, 0.5, 0.25), epsilon=EPSILON)
     torch.testing.assert_close(loss, expected)
     alone = supervised_loss(outputs[0], target, weights=(1.0, 0.5, 0.25), epsilon=EPSILON)

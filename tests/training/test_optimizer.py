@@ -1,4 +1,5 @@
-"""Muon against PyTorch's where that takes the weights, against AdamW for the rest, and by its mathematics."""
+"""Muon against PyTorch's where that takes the weights, against AdamW for the rest, and by its
+mathematics."""
 
 from __future__ import annotations
 
@@ -7,10 +8,18 @@ import torch
 from torch import nn
 
 from factorizer.models.registry import build_model
-from factorizer.training.optimizer import MIN_CHANNELS, Muon, make_optimizer, matrices_of, orthogonalize
+from factorizer.training.optimizer import (
+    MIN_CHANNELS,
+    Muon,
+    make_optimizer,
+    matrices_of,
+    orthogonalize,
+)
 
 
-def train(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, grads: torch.Tensor) -> torch.Tensor:
+def train(
+    optimizer: torch.optim.Optimizer, parameter: nn.Parameter, grads: torch.Tensor
+) -> torch.Tensor:
     for grad in grads:
         parameter.grad = grad.clone()
         optimizer.step()
@@ -18,10 +27,16 @@ def train(optimizer: torch.optim.Optimizer, parameter: nn.Parameter, grads: torc
 
 
 @pytest.mark.parametrize("shape", [(8, 8), (12, 30), (30, 12)])
-def test_orthogonalize_keeps_directions_and_evens_out_singular_values(shape: tuple[int, int]) -> None:
+def test_orthogonalize_keeps_directions_and_evens_out_singular_values(
+    shape: tuple[int, int],
+) -> None:
     generator = torch.Generator().manual_seed(0)
-    u, _, v = torch.linalg.svd(torch.randn(shape, generator=generator, dtype=torch.float64), full_matrices=False)
-    values = torch.logspace(0, -2, len(v), dtype=torch.float64)  # the smallest a hundredth of the largest
+    u, _, v = torch.linalg.svd(
+        torch.randn(shape, generator=generator, dtype=torch.float64), full_matrices=False
+    )
+    values = torch.logspace(
+        0, -2, len(v), dtype=torch.float64
+    )  # the smallest a hundredth of the largest
     inner = u.mT @ orthogonalize(u @ values.diag() @ v) @ v.mT
     evened = inner.diagonal()
     assert 0.6 < evened.min() <= evened.max() < 1.3
@@ -37,10 +52,15 @@ def test_a_momentum_that_has_died_away_moves_nothing(scale: float) -> None:
 def test_matrices_step_as_by_pytorchs_muon() -> None:
     """Which orthogonalizes in bfloat16, and scales the step by 0.2 of what we do."""
     generator = torch.Generator().manual_seed(0)
-    start, grads = torch.randn(16, 24, generator=generator), torch.randn(5, 16, 24, generator=generator)
+    start, grads = (
+        torch.randn(16, 24, generator=generator),
+        torch.randn(5, 16, 24, generator=generator),
+    )
     ours, theirs = nn.Parameter(start.clone()), nn.Parameter(start.clone())
     found = train(Muon([ours], {ours}, learning_rate=0.002, weight_decay=0.1), ours, grads)
-    reference = torch.optim.Muon([theirs], lr=0.01, weight_decay=0.02, adjust_lr_fn="match_rms_adamw")
+    reference = torch.optim.Muon(
+        [theirs], lr=0.01, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"
+    )
     expected = train(reference, theirs, grads)
     change = (expected - start).norm()
     assert (found - expected).norm() < 0.01 * change
@@ -59,7 +79,9 @@ def test_a_convolution_is_a_matrix_of_what_each_channel_sees() -> None:
     conv = nn.Conv3d(8, 16, 2, bias=False)
     before = conv.weight.detach().clone()
     optimizer = make_optimizer("muon", conv, learning_rate=0.01, weight_decay=0.0)
-    conv(torch.randn(2, 8, 6, 6, 6, generator=torch.Generator().manual_seed(0))).square().sum().backward()
+    conv(
+        torch.randn(2, 8, 6, 6, 6, generator=torch.Generator().manual_seed(0))
+    ).square().sum().backward()
     optimizer.step()
     step = (before - conv.weight.detach()).flatten(1) / 0.01
     values = torch.linalg.svdvals(step) / max(step.shape) ** 0.5
@@ -79,7 +101,9 @@ def test_matrices_are_what_mixes_channels() -> None:
     matrices = matrices_of(network)
     names = {name for name, p in network.named_parameters() if p in matrices}
     assert {"down.0.weight", "up.0.weight"} <= {name.replace("conv.", "") for name in names}
-    assert not any(word in name for name in names for word in ("stem", "heads", "position", "norm", "bias"))
+    assert not any(
+        word in name for name in names for word in ("stem", "heads", "position", "norm", "bias")
+    )
     assert all(min(p.shape[:2]) >= MIN_CHANNELS for p in matrices)
     others = {name for name, p in network.named_parameters() if p not in matrices and p.ndim > 1}
     assert {name.split(".")[0] for name in others} == {"stem", "heads", "position"}

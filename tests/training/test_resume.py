@@ -30,25 +30,32 @@ from factorizer.training.run import cross_validate, train_fold
 from factorizer.training.schedule import rate_factor
 from factorizer.training.trainer import Machine
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
 
 
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[3])
 import runs as t
-t.run(t.Path(sys.argv[1]), t.Path(sys.argv[2]), callbacks=[t.At(5, lambda: os.kill(os.getpid(), signal.SIGKILL))])
+kill = t.At(5, lambda: os.kill(os.getpid(), signal.SIGKILL))
+t.run(t.Path(sys.argv[1]), t.Path(sys.argv[2]), callbacks=[kill])
 """
 
 
 @pytest.mark.parametrize("step", [1, 3])
-def test_a_run_that_crashed_goes_on_bit_for_bit(strokes: Path, whole: Path, tmp_path: Path, step: int) -> None:
+def test_a_run_that_crashed_goes_on_bit_for_bit(
+    strokes: Path, whole: Path, tmp_path: Path, step: int
+) -> None:
     with pytest.raises(RuntimeError, match="power cut"):
         run(strokes, tmp_path / "run", callbacks=[At(step, crash)])
     said: list[str] = []
     outcome = run(strokes, tmp_path / "run", resume=True, say=said.append)
     assert outcome.finished
-    assert any(text.startswith("going on from") for text in said) == (step > 2)  # the first checkpoint is of step 2
+    assert any(text.startswith("going on from") for text in said) == (
+        step > 2
+    )  # the first checkpoint is of step 2
     assert_same(whole, outcome.folder)
 
 
@@ -60,8 +67,17 @@ def test_a_run_of_muon_goes_on_bit_for_bit(strokes: Path, tmp_path: Path) -> Non
     assert_same(whole, run(strokes, tmp_path / "run", preset, resume=True).folder)
 
 
-def test_a_run_that_was_killed_goes_on_bit_for_bit(strokes: Path, whole: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", KILLED, str(strokes), str(tmp_path / "run"), str(Path(__file__).parent)]
+def test_a_run_that_was_killed_goes_on_bit_for_bit(
+    strokes: Path, whole: Path, tmp_path: Path
+) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        KILLED,
+        str(strokes),
+        str(tmp_path / "run"),
+        str(Path(__file__).parent),
+    ]
     assert subprocess.run(command, capture_output=True, timeout=300).returncode == -signal.SIGKILL
     seen = Samples()
     outcome = run(strokes, tmp_path / "run", resume=True, callbacks=[seen])
@@ -74,12 +90,25 @@ def test_a_run_goes_on_with_batches_split_in_another_way(
     strokes: Path, tmp_path: Path, before: int, after: int
 ) -> None:
     still = change_preset(PRESET, ["model.dropout=0.0", "training.checkpoint_every=3"])
-    expected = weights(run(strokes, tmp_path / "whole", still, machine=replace(CPU, accumulate=after)).folder)
+    expected = weights(
+        run(strokes, tmp_path / "whole", still, machine=replace(CPU, accumulate=after)).folder
+    )
     with pytest.raises(RuntimeError, match="power cut"):
-        run(strokes, tmp_path / "run", still, machine=replace(CPU, accumulate=before), callbacks=[At(4, crash)])
+        run(
+            strokes,
+            tmp_path / "run",
+            still,
+            machine=replace(CPU, accumulate=before),
+            callbacks=[At(4, crash)],
+        )
     seen = Samples()
     outcome = run(
-        strokes, tmp_path / "run", still, resume=True, machine=replace(CPU, accumulate=after), callbacks=[seen]
+        strokes,
+        tmp_path / "run",
+        still,
+        resume=True,
+        machine=replace(CPU, accumulate=after),
+        callbacks=[seen],
     )
     assert seen.indices == [6, 7, 8, 9, 10, 11]
     found = weights(outcome.folder)
@@ -99,12 +128,17 @@ def test_the_log_of_before_is_kept(strokes: Path, whole: Path, tmp_path: Path) -
     log = tmp_path / "run" / "fold1" / "log" / "metrics.csv"
     log.write_text(log.read_text() + "0,0.5")  # a line cut short
     run(strokes, tmp_path / "run", resume=True)
-    steps = [(row["step"], bool(row["val_dice"])) for row in csv.DictReader(log.read_text().splitlines())]
+    steps = [
+        (row["step"], bool(row["val_dice"])) for row in csv.DictReader(log.read_text().splitlines())
+    ]
     assert steps == [("2", True), ("5", False), ("5", True)]
 
 
-def test_the_best_of_before_is_known(strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Validated at steps 3 and 6, the first the better; the checkpoint of step 3 was written before that was known."""
+def test_the_best_of_before_is_known(
+    strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Validated at steps 3 and 6, the first the better; the checkpoint of step 3 was written before
+    that was known."""
     preset = change_preset(PRESET, ["training.checkpoint_every=3"])
     values = iter([0.9] * 2 + [0.2] * 100)
     monkeypatch.setattr(training_module, "dice", lambda *_: next(values))
@@ -133,13 +167,17 @@ def test_other_data_are_noticed(strokes: Path, whole: Path, tmp_path: Path) -> N
         train_fold(PRESET, data=tmp_path / "other", fold=0, out=tmp_path / "run", machine=CPU)
 
 
-def test_folds_of_one_run_have_one_configuration_and_one_split(strokes: Path, whole: Path, tmp_path: Path) -> None:
+def test_folds_of_one_run_have_one_configuration_and_one_split(
+    strokes: Path, whole: Path, tmp_path: Path
+) -> None:
     shutil.copytree(whole.parent, tmp_path / "run")
     other = change_preset(PRESET, ["training.learning_rate=0.5"])
     with pytest.raises(RunError, match="fold1 is a fold with another configuration"):
         train_fold(other, data=strokes, fold=0, out=tmp_path / "run", machine=CPU)
     split = tmp_path / "split.csv"
-    split.write_text("case,fold\n" + "".join(f"sub-strokecase000{i},{i % 2}\n" for i in range(1, 7)))
+    split.write_text(
+        "case,fold\n" + "".join(f"sub-strokecase000{i},{i % 2}\n" for i in range(1, 7))
+    )
     with pytest.raises(RunError, match="has other folds than"):
         train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=CPU, split=split)
 
@@ -152,9 +190,13 @@ def test_folds_that_were_swapped_are_noticed(strokes: Path, whole: Path, tmp_pat
     folds = content["folds"]
     folds["0"], folds["1"] = folds["1"], folds["0"]
     file.write_text(json.dumps(content))
-    message = r"folds\.json is not what .*fold1 was begun with: other cases are held out \(sub-strokecase"
+    message = (
+        r"folds\.json is not what .*fold1 was begun with: other cases are held out \(sub-strokecase"
+    )
     with pytest.raises(RunError, match=message):
-        train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=CPU)  # fold 1 would be scored anew
+        train_fold(
+            PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=CPU
+        )  # fold 1 would be scored anew
     (tmp_path / "run" / "fold1" / "scores.csv").unlink()
     with pytest.raises(RunError, match=message):
         run(strokes, tmp_path / "run", resume=True)
@@ -165,7 +207,9 @@ def test_folds_that_were_swapped_are_noticed(strokes: Path, whole: Path, tmp_pat
     assert run(strokes, tmp_path / "run", resume=True).finished
 
 
-def test_a_polite_kill_saves_and_says_how_to_go_on(strokes: Path, whole: Path, tmp_path: Path) -> None:
+def test_a_polite_kill_saves_and_says_how_to_go_on(
+    strokes: Path, whole: Path, tmp_path: Path
+) -> None:
     said: list[str] = []
     stop = At(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
     validated = Validated()
@@ -192,23 +236,30 @@ class During(Callback):
 def test_a_polite_kill_in_a_step_that_is_validated_comes_after_the_validation(
     strokes: Path, whole: Path, tmp_path: Path
 ) -> None:
-    """Otherwise the log would lack its row: a run that is resumed does not validate the step again."""
+    """Otherwise the log would lack its row: a run that is resumed does not validate the step
+    again."""
     stop = During(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert run(strokes, tmp_path / "run", callbacks=[stop]).step == 3
     outcome = run(strokes, tmp_path / "run", resume=True)
     assert_same(whole, outcome.folder)
-    assert (outcome.folder / "log" / "metrics.csv").read_text() == (whole / "log" / "metrics.csv").read_text()
+    assert (outcome.folder / "log" / "metrics.csv").read_text() == (
+        whole / "log" / "metrics.csv"
+    ).read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_all_processes_is_no_less_polite(strokes: Path, tmp_path: Path, number: int) -> None:
+def test_a_signal_to_all_processes_is_no_less_polite(
+    strokes: Path, tmp_path: Path, number: int
+) -> None:
     """As a cluster or a terminal sends it."""
 
     def signal_all() -> None:
         workers = multiprocessing.active_children()
         assert workers
         every = [str(process.pid) for process in workers] + [str(os.getpid())]
-        subprocess.run(["kill", f"-{int(number)}", *every], check=True)  # by another process than the parent
+        subprocess.run(
+            ["kill", f"-{int(number)}", *every], check=True
+        )  # by another process than the parent
 
     two = Machine(device="cpu", workers=2)
     outcome = run(strokes, tmp_path / "run", callbacks=[At(3, signal_all)], machine=two)
@@ -258,7 +309,11 @@ def test_a_run_of_an_earlier_version_goes_on(strokes: Path, whole: Path, tmp_pat
     """Other comments and a field that was not there yet are no other configuration."""
     shutil.copytree(whole.parent, tmp_path / "run")
     for file in (tmp_path / "run").glob("fold*/config.yaml"):
-        lines = [line.split("  #")[0] for line in file.read_text().splitlines() if "axes: null" not in line]
+        lines = [
+            line.split("  #")[0]
+            for line in file.read_text().splitlines()
+            if "axes: null" not in line
+        ]
         assert len(lines) < len(file.read_text().splitlines())
         file.write_text("\n".join(lines) + "\n")
     assert run(strokes, tmp_path / "run", resume=True).finished
@@ -288,25 +343,38 @@ def test_only_what_differs_is_shown_of_a_run_from_before_a_field_came(tmp_path: 
     (tmp_path / "fold0" / "config.yaml").write_text("".join(older))
     check_folder(tmp_path / "fold0", load_preset("brats"), resume=True)
     with pytest.raises(RunError, match="another configuration") as refusal:
-        check_folder(tmp_path / "fold0", change_preset(load_preset("brats"), ["training.batch_size=3"]), resume=True)
+        check_folder(
+            tmp_path / "fold0",
+            change_preset(load_preset("brats"), ["training.batch_size=3"]),
+            resume=True,
+        )
     shown = str(refusal.value).splitlines()[1:]
-    assert [line.split("#")[0].strip() for line in shown] == ["-  batch_size: 2", "+  batch_size: 3"]
+    assert [line.split("#")[0].strip() for line in shown] == [
+        "-  batch_size: 2",
+        "+  batch_size: 3",
+    ]
 
 
-def test_cases_that_came_later_are_left_out_and_others_refused(strokes: Path, whole: Path, tmp_path: Path) -> None:
+def test_cases_that_came_later_are_left_out_and_others_refused(
+    strokes: Path, whole: Path, tmp_path: Path
+) -> None:
     shutil.copytree(whole.parent, tmp_path / "run")
     (tmp_path / "run" / "fold1" / "scores.csv").unlink()
     data = shutil.copytree(strokes, tmp_path / "data")
     write_synthetic("isles22", tmp_path / "more", cases=7, size=24, seed=5)
     for part in ("rawdata", "derivatives"):
-        shutil.copytree(tmp_path / "more" / part / "sub-strokecase0007", data / part / "sub-strokecase0007")
+        shutil.copytree(
+            tmp_path / "more" / part / "sub-strokecase0007", data / part / "sub-strokecase0007"
+        )
     said: list[str] = []
     assert run(data, tmp_path / "run", resume=True, say=said.append).finished
     assert any("1 case of" in text and "is in no fold of this run" in text for text in said)
     before = (tmp_path / "run" / "folds.json").read_text()
     for part in ("rawdata", "derivatives"):
         shutil.rmtree(data / part / "sub-strokecase0001")
-    with pytest.raises(RunError, match=r"has sub-strokecase0001, which .*data has no longer; restore it"):
+    with pytest.raises(
+        RunError, match=r"has sub-strokecase0001, which .*data has no longer; restore it"
+    ):
         cross_validate(PRESET, data=data, out=tmp_path / "run", fold=0, machine=CPU)
     assert (tmp_path / "run" / "folds.json").read_text() == before
     write_synthetic("brats", tmp_path / "tumours", cases=2, size=24, seed=0)
@@ -329,24 +397,36 @@ t.run(t.Path(sys.argv[1]), t.Path(sys.argv[2]), machine=Machine(device="cpu", wo
 
 def test_an_error_in_a_worker_ends_the_training(strokes: Path, tmp_path: Path) -> None:
     """Workers that do not heed signals must still end with their parent."""
-    command = [sys.executable, "-c", FAILING, str(strokes), str(tmp_path / "run"), str(Path(__file__).parent)]
+    command = [
+        sys.executable,
+        "-c",
+        FAILING,
+        str(strokes),
+        str(tmp_path / "run"),
+        str(Path(__file__).parent),
+    ]
     ended = subprocess.run(command, capture_output=True, timeout=240)
     assert ended.returncode == 1
     assert b"a bad patch" in ended.stderr
 
 
 def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path: Path) -> None:
-    """By the schedule of the longer run, from the step it is at; the scores of the shorter one are kept."""
+    """By the schedule of the longer run, from the step it is at; the scores of the shorter one are
+    kept."""
     shutil.copytree(whole.parent, tmp_path / "run")
     longer = change_preset(PRESET, ["training.max_steps=9"])
     with pytest.raises(RunError, match="is a run with another configuration"):
         run(strokes, tmp_path / "run", longer)
     said: list[str] = []
     rates = Rates()
-    (tmp_path / "run" / "fold1" / "speeds.json").write_text("{}")  # tuned for the weights as they are now
+    (tmp_path / "run" / "fold1" / "speeds.json").write_text(
+        "{}"
+    )  # tuned for the weights as they are now
     for name in ("scores.csv", "postprocessing.json"):
         (tmp_path / "run" / name).write_text("of all folds as they are now")
-    outcome = run(strokes, tmp_path / "run", longer, resume=True, callbacks=[rates], say=said.append)
+    outcome = run(
+        strokes, tmp_path / "run", longer, resume=True, callbacks=[rates], say=said.append
+    )
     assert outcome.step == 9
     assert any("extending from 6 to 9 steps" in text for text in said)
     peak = PRESET.training.learning_rate
@@ -361,15 +441,20 @@ def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path:
         run(strokes, tmp_path / "run", resume=True)
 
 
-def test_a_full_disk_is_named_and_the_last_checkpoint_kept(strokes: Path, whole: Path, tmp_path: Path) -> None:
-    """Files may not grow beyond a limit from step 2 on: the checkpoint of step 3 cannot be written."""
+def test_a_full_disk_is_named_and_the_last_checkpoint_kept(
+    strokes: Path, whole: Path, tmp_path: Path
+) -> None:
+    """Files may not grow beyond a limit from step 2 on: the checkpoint of step 3 cannot be
+    written."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, before[1]))
 
     try:
-        with pytest.raises(OSError, match=r"the checkpoint of step 3 cannot be written .* the one before is kept"):
+        with pytest.raises(
+            OSError, match=r"the checkpoint of step 3 cannot be written .* the one before is kept"
+        ):
             run(strokes, tmp_path / "run", callbacks=[At(2, fill)])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -380,7 +465,10 @@ def test_a_full_disk_is_named_and_the_last_checkpoint_kept(strokes: Path, whole:
 
 
 def test_the_best_checkpoint_says_that_it_is_optimistic(whole: Path) -> None:
-    best, last = (torch.load(whole / "checkpoints" / f"{name}.ckpt", weights_only=True) for name in ("best", "last"))
+    best, last = (
+        torch.load(whole / "checkpoints" / f"{name}.ckpt", weights_only=True)
+        for name in ("best", "last")
+    )
     assert "optimistic" in best["chosen_on"]
     assert "chosen_on" not in last
 

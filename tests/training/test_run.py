@@ -26,17 +26,29 @@ from factorizer.training.module import StepBatches
 from factorizer.training.records import has_ended
 from factorizer.training.run import train_fold
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
 
 
 def test_a_run_describes_itself(whole: Path) -> None:
     files = {path.name for path in whole.iterdir()}
-    assert files == {"config.yaml", "run.json", "cases.json", "log", "checkpoints", "scores.csv", "learning_curve.png"}
+    assert files == {
+        "config.yaml",
+        "run.json",
+        "cases.json",
+        "log",
+        "checkpoints",
+        "scores.csv",
+        "learning_curve.png",
+    }
     assert load_preset(whole / "config.yaml") == PRESET
     (start,) = json.loads((whole / "run.json").read_text())
     assert start["seed"] == 0
     assert {"factorizer", "torch", "lightning", "monai"} <= set(start["versions"])
-    assert {"last.ckpt", "previous.ckpt", "best.ckpt"} == {path.name for path in (whole / "checkpoints").iterdir()}
+    assert {"last.ckpt", "previous.ckpt", "best.ckpt"} == {
+        path.name for path in (whole / "checkpoints").iterdir()
+    }
     folds = json.loads((whole.parent / "folds.json").read_text())["folds"]
     with (whole / "scores.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -44,7 +56,9 @@ def test_a_run_describes_itself(whole: Path) -> None:
     assert {row["metric"] for row in rows} == set(METRICS)
     assert all(0 <= float(row["value"]) <= 1 for row in rows if row["metric"] == "dice")
     log = (whole / "log" / "metrics.csv").read_text()
-    assert all(name in log for name in ("loss", "learning_rate", "gradient_norm", "val_dice_lesion"))
+    assert all(
+        name in log for name in ("loss", "learning_rate", "gradient_norm", "val_dice_lesion")
+    )
 
 
 def test_the_same_command_gives_the_same_run(strokes: Path, whole: Path, tmp_path: Path) -> None:
@@ -52,31 +66,58 @@ def test_the_same_command_gives_the_same_run(strokes: Path, whole: Path, tmp_pat
 
 
 def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path) -> None:
-    other = change_preset(PRESET, ["data.channels=[DWI]", "training.max_steps=1", "training.learning_rate=1e-9"])
+    other = change_preset(
+        PRESET, ["data.channels=[DWI]", "training.max_steps=1", "training.learning_rate=1e-9"]
+    )
     said: list[str] = []
     outcome = run(strokes, tmp_path / "run", other, init=str(whole), say=said.append)
     tuned, source = weights(outcome.folder), weights(whole)
     stem = "network.stem.weight"
     assert tuned[stem].shape != source[stem].shape
-    assert all(torch.allclose(tuned[name], source[name], atol=1e-6) for name in source if name != stem)
+    assert all(
+        torch.allclose(tuned[name], source[name], atol=1e-6) for name in source if name != stem
+    )
     assert any("drawn anew: stem.weight" in text for text in said)
-    assert any(text.startswith(f"loaded from {whole}: {len(source) - 1} of {len(source)}") for text in said)
+    assert any(
+        text.startswith(f"loaded from {whole}: {len(source) - 1} of {len(source)}") for text in said
+    )
     assert not any("was trained on" in text for text in said)  # the same fold was held out
-    train_fold(other, data=strokes, fold=0, out=tmp_path / "leak", init=str(whole), machine=CPU, say=said.append)
-    assert any(f"2 of the 2 held-out cases have names of cases that {whole} was trained on" in text for text in said)
+    train_fold(
+        other,
+        data=strokes,
+        fold=0,
+        out=tmp_path / "leak",
+        init=str(whole),
+        machine=CPU,
+        say=said.append,
+    )
+    assert any(
+        f"2 of the 2 held-out cases have names of cases that {whole} was trained on" in text
+        for text in said
+    )
     assert trained_on([outcome.folder]) == trained_on([whole])
     assert trained_on([tmp_path / "leak" / "fold0"]) > trained_on([whole])
     (outcome.folder / "scores.csv").unlink()
     starts = json.loads((outcome.folder / "run.json").read_text())
     starts[0]["init"] = str(tmp_path / "gone")
     (outcome.folder / "run.json").write_text(json.dumps(starts))
-    assert run(strokes, tmp_path / "run", other, resume=True).finished  # the source is not needed any more
+    assert run(
+        strokes, tmp_path / "run", other, resume=True
+    ).finished  # the source is not needed any more
     (outcome.folder / "scores.csv").unlink()
     with pytest.raises(RunError, match="was begun with --init"):
         run(strokes, tmp_path / "run", other, resume=True, init=str(tmp_path))
     with pytest.raises(RunError, match=r"no weight of .* fits this network"):
-        run(strokes, tmp_path / "other", change_preset(other, ["model.widths=[4,8]"]), init=str(whole))
-    for source, message in ((tmp_path / "nowhere", "there is no run in"), ("zoo:none", "the zoo has no model 'none'")):
+        run(
+            strokes,
+            tmp_path / "other",
+            change_preset(other, ["model.widths=[4,8]"]),
+            init=str(whole),
+        )
+    for source, message in (
+        (tmp_path / "nowhere", "there is no run in"),
+        ("zoo:none", "the zoo has no model 'none'"),
+    ):
         with pytest.raises(ValueError, match=message):
             run(strokes, tmp_path / "other", init=str(source))
     assert not (tmp_path / "other").exists()
@@ -85,7 +126,13 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
 def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
     """No case is held out: no validation, no best weights, no scores; it predicts as any other."""
     said: list[str] = []
-    options = {"data": strokes, "fold": "all", "out": tmp_path / "run", "machine": CPU, "say": said.append}
+    options = {
+        "data": strokes,
+        "fold": "all",
+        "out": tmp_path / "run",
+        "machine": CPU,
+        "say": said.append,
+    }
     with pytest.raises(RuntimeError, match="power cut"):
         train_fold(PRESET, **options, callbacks=[At(3, crash)])
     assert not has_ended(tmp_path / "run" / "foldall")
@@ -95,14 +142,27 @@ def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
     folder = outcome.folder
     assert folder == tmp_path / "run" / "foldall"
     written = {path.name for path in folder.iterdir()}
-    assert written == {"config.yaml", "run.json", "cases.json", "log", "checkpoints", "learning_curve.png"}
-    assert {path.name for path in (folder / "checkpoints").iterdir()} == {"last.ckpt", "previous.ckpt"}
+    assert written == {
+        "config.yaml",
+        "run.json",
+        "cases.json",
+        "log",
+        "checkpoints",
+        "learning_curve.png",
+    }
+    assert {path.name for path in (folder / "checkpoints").iterdir()} == {
+        "last.ckpt",
+        "previous.ckpt",
+    }
     assert json.loads((folder / "run.json").read_text())[0]["held_out"] == []
     assert has_ended(folder)
     assert find_models(tmp_path / "run") == [folder]
     assert trained_on([folder]) == {f"sub-strokecase000{i}" for i in range(1, 7)}
     assert (
-        load(tmp_path / "run", device="cpu").predict(np.zeros((2, 24, 24, 24)), spacing_mm=(2, 2, 2)).shape == (24,) * 3
+        load(tmp_path / "run", device="cpu")
+        .predict(np.zeros((2, 24, 24, 24)), spacing_mm=(2, 2, 2))
+        .shape
+        == (24,) * 3
     )
     said.clear()
     assert train_fold(PRESET, **options, resume=True).finished
@@ -112,14 +172,17 @@ def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
     train_fold(longer, **(options | {"fold": 1}))  # beside it, the folds of a cross-validation
     assert find_models(tmp_path / "run") == [tmp_path / "run" / "fold1"]
     assert find_models(tmp_path / "run", "all") == [tmp_path / "run" / "fold1"]
-    with pytest.raises(ValueError, match="foldall held out no cases; give a fold of a run that did"):
+    with pytest.raises(
+        ValueError, match="foldall held out no cases; give a fold of a run that did"
+    ):
         make_bench(folder, strokes, device="cpu")
 
 
 def test_the_last_validation_scores_too(
     strokes: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two held-out cases are predicted twice by two validations, and not again for the scores, which stay the same."""
+    """Two held-out cases are predicted twice by two validations, and not again for the scores,
+    which stay the same."""
     predicted: list[int] = []
     slabs = Sliding.slabs
 
@@ -131,7 +194,9 @@ def test_the_last_validation_scores_too(
     run(strokes, tmp_path / "twice")
     assert len(predicted) == 4
     predicted.clear()
-    once = run(strokes, tmp_path / "once", change_preset(PRESET, ["training.validate_every=4"])).folder
+    once = run(
+        strokes, tmp_path / "once", change_preset(PRESET, ["training.validate_every=4"])
+    ).folder
     assert len(predicted) == 4
     assert (once / "scores.csv").read_text() == (whole / "scores.csv").read_text()
 
@@ -153,19 +218,36 @@ def test_tensorboard_gets_what_the_table_gets(whole: Path) -> None:
 
 @pytest.mark.parametrize(
     ("change", "fold", "message"),
-    [("data.patch_size=[15,16,16]", 1, "axis H has 15 voxels"), ("training.seed=1", 7, "fold 7 has no cases")],
+    [
+        ("data.patch_size=[15,16,16]", 1, "axis H has 15 voxels"),
+        ("training.seed=1", 7, "fold 7 has no cases"),
+    ],
 )
 def test_a_run_that_is_refused_leaves_no_run(
     strokes: Path, tmp_path: Path, change: str, fold: int, message: str
 ) -> None:
     with pytest.raises(ValueError, match=message):
-        train_fold(change_preset(PRESET, [change]), data=strokes, fold=fold, out=tmp_path / "run", machine=CPU)
+        train_fold(
+            change_preset(PRESET, [change]),
+            data=strokes,
+            fold=fold,
+            out=tmp_path / "run",
+            machine=CPU,
+        )
     assert not (tmp_path / "run").exists()
 
 
-def test_a_loss_that_is_no_number_stops_with_step_and_cases(strokes: Path, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(training_module, "supervised_loss", lambda outputs, *_, **__: outputs[0].sum() * float("nan"))
-    with pytest.raises(FloatingPointError, match=r"the loss is nan at step 0, on the cases sub-strokecase"):
+def test_a_loss_that_is_no_number_stops_with_step_and_cases(
+    strokes: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setattr(
+        training_module,
+        "supervised_loss",
+        lambda outputs, *_, **__: outputs[0].sum() * float("nan"),
+    )
+    with pytest.raises(
+        FloatingPointError, match=r"the loss is nan at step 0, on the cases sub-strokecase"
+    ):
         run(strokes, tmp_path / "run")
 
 
@@ -183,7 +265,9 @@ def test_a_bad_case_is_left_out(strokes: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("millimetres", [30.0, 1000.0])
-def test_a_case_with_voxels_that_cannot_be_is_left_out(strokes: Path, tmp_path: Path, millimetres: float) -> None:
+def test_a_case_with_voxels_that_cannot_be_is_left_out(
+    strokes: Path, tmp_path: Path, millimetres: float
+) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(strokes, copy)
     for file in copy.rglob("sub-strokecase0001*.nii.gz"):
@@ -193,21 +277,31 @@ def test_a_case_with_voxels_that_cannot_be_is_left_out(strokes: Path, tmp_path: 
     assert run(copy, tmp_path / "run", say=said.append).finished
     assert [text for text in said if text.startswith("left out")]
     assert all("strokecase0001" in text for text in said if text.startswith("left out"))
-    assert sorted(json.loads((tmp_path / "run" / "fold1" / "cases.json").read_text()))[0] == "sub-strokecase0002"
+    assert (
+        sorted(json.loads((tmp_path / "run" / "fold1" / "cases.json").read_text()))[0]
+        == "sub-strokecase0002"
+    )
 
 
-def test_memory_that_does_not_suffice_is_said_with_the_step(strokes: Path, tmp_path: Path, monkeypatch) -> None:
+def test_memory_that_does_not_suffice_is_said_with_the_step(
+    strokes: Path, tmp_path: Path, monkeypatch
+) -> None:
     def fail(*_: object, **__: object) -> None:
         torch.empty(2**60, dtype=torch.uint8)
 
     monkeypatch.setattr(training_module, "supervised_loss", fail)
-    with pytest.raises(RunError, match=r"the memory does not suffice at step 0; lower data\.patch_size"):
+    with pytest.raises(
+        RunError, match=r"the memory does not suffice at step 0; lower data\.patch_size"
+    ):
         run(strokes, tmp_path / "run")
 
 
 def test_accumulated_parts_make_the_same_step(strokes: Path, tmp_path: Path) -> None:
     still = change_preset(PRESET, ["model.dropout=0.0", "training.max_steps=3"])
-    runs = [run(strokes, tmp_path / str(parts), still, machine=replace(CPU, accumulate=parts)) for parts in (1, 2)]
+    runs = [
+        run(strokes, tmp_path / str(parts), still, machine=replace(CPU, accumulate=parts))
+        for parts in (1, 2)
+    ]
     one, two = (weights(run.folder) for run in runs)
     for name in one:
         torch.testing.assert_close(one[name], two[name], rtol=1e-3, atol=1e-5)
@@ -226,7 +320,10 @@ def test_bfloat16_trains(strokes: Path, tmp_path: Path) -> None:
 
 def batches(**options: int) -> Iterator[list[int]]:
     return iter(
-        StepBatches(**{"start": 0, "stop": 3, "batch_size": 4, "accumulate": 1, "rank": 0, "world_size": 1} | options)
+        StepBatches(
+            **{"start": 0, "stop": 3, "batch_size": 4, "accumulate": 1, "rank": 0, "world_size": 1}
+            | options
+        )
     )
 
 
@@ -238,5 +335,7 @@ def test_step_k_trains_on_the_same_samples_however_it_is_shared() -> None:
     assert [a + b for a, b in shared] == whole
     micro = list(batches(accumulate=2))
     assert [a + b for a, b in zip(micro[::2], micro[1::2], strict=True)] == whole
-    with pytest.raises(ValueError, match="3 devices with 1 accumulated batches cannot share; use a multiple of 3"):
+    with pytest.raises(
+        ValueError, match="3 devices with 1 accumulated batches cannot share; use a multiple of 3"
+    ):
         batches(world_size=3)

@@ -9,7 +9,8 @@ from factorizer.training.schedule import rate_factor, warmup_for
 
 def test_the_papers_schedule() -> None:
     factors = {
-        step: rate_factor(step, max_steps=100_000, warmup_steps=2_000) for step in (0, 999, 1_999, 51_000, 99_999)
+        step: rate_factor(step, max_steps=100_000, warmup_steps=2_000)
+        for step in (0, 999, 1_999, 51_000, 99_999)
     }
     assert factors[0] == 1 / 2_000
     assert factors[999] == 0.5

@@ -12,7 +12,9 @@ from factorizer.cli import app
 from factorizer.training.time_left import TimeLeft, in_words
 
 runner = CliRunner()
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +84,23 @@ def test_the_time_left_is_printed_where_there_is_no_terminal(
     monkeypatch.setattr("factorizer.commands.train.FIRST_LINE", 0)
     monkeypatch.setattr("factorizer.commands.train.LINE_EVERY", 0)
     changes = [part for change in CHANGES for part in ("--set", change)]
-    command = ["train", "--preset", "isles22", "--data", str(strokes), "--out", str(tmp_path / "run"), *changes]
-    result = runner.invoke(app, [*command, "--workers", "0", "--device", "cpu", "--accumulate", "2"])
+    command = [
+        "train",
+        "--preset",
+        "isles22",
+        "--data",
+        str(strokes),
+        "--out",
+        str(tmp_path / "run"),
+        *changes,
+    ]
+    result = runner.invoke(
+        app, [*command, "--workers", "0", "--device", "cpu", "--accumulate", "2"]
+    )
     assert result.exit_code == 0, result.output
-    lines = {line.split("  ")[0]: line for line in result.stderr.splitlines() if line.startswith("step ")}
+    lines = {
+        line.split("  ")[0]: line for line in result.stderr.splitlines() if line.startswith("step ")
+    }
     assert list(lines) == [f"step {step} of 6" for step in range(1, 7)]
     assert "left" not in lines["step 3 of 6"]  # the first steps are slow
     assert " samples/s  about " in lines["step 5 of 6"]

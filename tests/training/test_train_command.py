@@ -21,7 +21,9 @@ from factorizer.training.loss import supervised_loss
 from factorizer.training.run import cross_validate
 
 runner = CliRunner()
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
 
 
 @pytest.mark.parametrize(
@@ -31,18 +33,41 @@ pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::Deprecat
         (("--device", "toaster"), "choose auto, cpu, cuda or mps"),
         (("--nodes", "2"), "--nodes is 2, but nothing started processes there"),
         (("--precision", "16"), "precision 16 needs a GPU"),
-        (("--accumulate", "4096"), "give fewer of them (--devices, --accumulate), or a larger batch"),
-        (("--set", "training.batch_size=4096"), "lower training.batch_size, now 4096, or give a larger --accumulate"),
-        (("--set", "data.patch_size=[512,512,512]", "--model", "performer"), "lower data.patch_size, now [512, 512,"),
-        (("--set", "model.widths=[4096,4096,4096,4096]", "--model", "nnunet"), "or model.widths, now [4096, 4096,"),
+        (
+            ("--accumulate", "4096"),
+            "give fewer of them (--devices, --accumulate), or a larger batch",
+        ),
+        (
+            ("--set", "training.batch_size=4096"),
+            "lower training.batch_size, now 4096, or give a larger --accumulate",
+        ),
+        (
+            ("--set", "data.patch_size=[512,512,512]", "--model", "performer"),
+            "lower data.patch_size, now [512, 512,",
+        ),
+        (
+            ("--set", "model.widths=[4096,4096,4096,4096]", "--model", "nnunet"),
+            "or model.widths, now [4096, 4096,",
+        ),
         (("--set", "training.deep_supervision_weights=[]"), "at least 1 item"),
         (("--set", "training.learning_rate=.inf"), "finite number (got inf)"),
         (("--set", "model={name: nnunet, widths: 3}"), "model.widths"),
     ],
 )
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_what_cannot_be_done_is_said(strokes: Path, tmp_path: Path, options: tuple[str, ...], message: str) -> None:
-    command = ["train", "--preset", "isles22", "--data", str(strokes), "--out", str(tmp_path / "run"), *options]
+def test_what_cannot_be_done_is_said(
+    strokes: Path, tmp_path: Path, options: tuple[str, ...], message: str
+) -> None:
+    command = [
+        "train",
+        "--preset",
+        "isles22",
+        "--data",
+        str(strokes),
+        "--out",
+        str(tmp_path / "run"),
+        *options,
+    ]
     result = runner.invoke(app, command)
     assert result.exit_code == 2, result.output
     assert message in result.stderr
@@ -51,11 +76,34 @@ def test_what_cannot_be_done_is_said(strokes: Path, tmp_path: Path, options: tup
 
 def test_the_command_line(strokes: Path, tmp_path: Path) -> None:
     changes = [part for change in CHANGES for part in ("--set", change)]
-    command = ["train", "--preset", "isles22", "--data", str(strokes), "--out", str(tmp_path / "run"), "--fold", "2"]
-    command += ["--workers", "0", "--device", "cpu", "--accumulate", "2", "--model", "local-factorizer", *changes]
+    command = [
+        "train",
+        "--preset",
+        "isles22",
+        "--data",
+        str(strokes),
+        "--out",
+        str(tmp_path / "run"),
+        "--fold",
+        "2",
+    ]
+    command += [
+        "--workers",
+        "0",
+        "--device",
+        "cpu",
+        "--accumulate",
+        "2",
+        "--model",
+        "local-factorizer",
+        *changes,
+    ]
     result = runner.invoke(app, command)
     assert result.exit_code == 0, result.output
-    assert [cell.strip() for cell in result.stdout.splitlines()[4].split("│")[1:3]] == ["lesion", "2"]
+    assert [cell.strip() for cell in result.stdout.splitlines()[4].split("│")[1:3]] == [
+        "lesion",
+        "2",
+    ]
     assert "model.name" not in (tmp_path / "run" / "fold2" / "config.yaml").read_text()
     assert load_preset(tmp_path / "run" / "fold2" / "config.yaml").model.name == "local-factorizer"
     again = runner.invoke(app, command)
@@ -67,9 +115,15 @@ def test_the_command_line(strokes: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["preparing", "fitting", "scoring"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_with_its_code_and_a_line_how_to_resume(
-    strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, number: int, code: int
+    strokes: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    number: int,
+    code: int,
 ) -> None:
-    """So that `train && predict` does not predict with half a model. While fitting it comes in the first step."""
+    """So that `train && predict` does not predict with half a model. While fitting it comes in the
+    first step."""
     handlers = [signal.getsignal(n) for n in (signal.SIGINT, signal.SIGTERM)]
 
     def be_signalled(*_: object, **__: object) -> None:
@@ -82,7 +136,17 @@ def test_a_signal_ends_with_its_code_and_a_line_how_to_resume(
     else:
         monkeypatch.setattr(training_run.Scoring, "scores", be_signalled)
     changes = [part for change in CHANGES for part in ("--set", change)]
-    command = ["--preset", "isles22", "--data", str(strokes), "--workers", "0", "--device", "cpu", *changes]
+    command = [
+        "--preset",
+        "isles22",
+        "--data",
+        str(strokes),
+        "--workers",
+        "0",
+        "--device",
+        "cpu",
+        *changes,
+    ]
     train = ["train", *command, "--out", str(tmp_path / "run")]
     result = runner.invoke(app, train)
     assert result.exit_code == code, result.output
@@ -105,18 +169,41 @@ def signalled_once(number: int):
     return loss
 
 
-def test_a_stop_ends_a_cross_validation_and_an_ablation(strokes: Path, tmp_path: Path, monkeypatch) -> None:
+def test_a_stop_ends_a_cross_validation_and_an_ablation(
+    strokes: Path, tmp_path: Path, monkeypatch
+) -> None:
     changes = [part for change in CHANGES for part in ("--set", change)]
-    command = ["--preset", "isles22", "--data", str(strokes), "--workers", "0", "--device", "cpu", *changes]
+    command = [
+        "--preset",
+        "isles22",
+        "--data",
+        str(strokes),
+        "--workers",
+        "0",
+        "--device",
+        "cpu",
+        *changes,
+    ]
     for words in (["cross-validate"], ["ablate", "training"]):
         monkeypatch.setattr(training_module, "supervised_loss", signalled_once(signal.SIGTERM))
         result = runner.invoke(app, [*words, *command, "--out", str(tmp_path / words[0])])
         assert result.exit_code == 143, result.output
-        assert result.stderr.splitlines()[-1] == "stopped at step 1 and saved; run the same command to go on"
+        assert (
+            result.stderr.splitlines()[-1]
+            == "stopped at step 1 and saved; run the same command to go on"
+        )
 
 
 def test_an_option_that_a_system_does_not_have_is_refused(strokes: Path, tmp_path: Path) -> None:
-    command = ["train", "--preset", "isles22", "--data", str(strokes), "--out", str(tmp_path / "run")]
+    command = [
+        "train",
+        "--preset",
+        "isles22",
+        "--data",
+        str(strokes),
+        "--out",
+        str(tmp_path / "run"),
+    ]
     result = runner.invoke(app, [*command, "--model", "nnunet", "--set", "model.window=4"])
     assert result.exit_code == 2
     assert "--set got 'model.window=4'; nnunet has no such option, only widths" in result.stderr
@@ -129,9 +216,13 @@ def test_cross_validation_runs_or_continues_all_folds_and_pools_them(
     shutil.copytree(whole.parent, tmp_path / "run")  # fold 1 is done
     before = (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns
     said: list[str] = []
-    scores = cross_validate(PRESET, data=strokes, out=tmp_path / "run", machine=CPU, say=said.append)
+    scores = cross_validate(
+        PRESET, data=strokes, out=tmp_path / "run", machine=CPU, say=said.append
+    )
     assert (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
-    assert [text for text in said if text.startswith("fold ")] == [f"fold {k} ({k + 1} of 3)" for k in range(3)]
+    assert [text for text in said if text.startswith("fold ")] == [
+        f"fold {k} ({k + 1} of 3)" for k in range(3)
+    ]
     place = f"the run goes to {tmp_path / 'run' / 'fold0'}; training takes about 1.0 GiB of memory"
     assert place in said
     rows = read_scores(scores)
@@ -177,7 +268,10 @@ def test_a_wrong_setting_is_named(change: str, message: str) -> None:
 
 def test_a_setting_that_would_do_nothing_is_refused() -> None:
     for change, message in (
-        ("data.augmentation.elastic.axes=[0]", r"but data\.augmentation\.elastic\.probability is 0; set that too"),
+        (
+            "data.augmentation.elastic.axes=[0]",
+            r"but data\.augmentation\.elastic\.probability is 0; set that too",
+        ),
         ("model.feature_size=8", "has no such option"),
     ):
         with pytest.raises(PresetError, match=message):

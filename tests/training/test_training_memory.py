@@ -44,7 +44,8 @@ def need(*changes: str, machine: Machine = CPU, patches: int = 1) -> Need:
 def test_the_estimate_is_near_what_was_measured(
     changes: list[str], machine: Machine, patches: int, measured: float
 ) -> None:
-    """Peak resident memory, GiB, of `factorizer train` for two steps on synthetic scans, November 2026."""
+    """Peak resident memory, GiB, of `factorizer train` for two steps on synthetic scans, November
+    2026."""
     ratio = need(*changes, machine=machine, patches=patches).total / GIB / measured
     assert 0.8 < ratio < 1.5
 
@@ -60,8 +61,16 @@ def test_every_system_can_be_estimated(name: str) -> None:
     ("changes", "machine", "named"),
     [
         (["model.name=nnformer", "training.batch_size=1"], CPU, "lower model.widths"),
-        (["training.batch_size=8"], CPU, "lower training.batch_size, now 8, or give a larger --accumulate"),
-        (["model.name=nnunet", "training.batch_size=1"], CPU, "lower data.patch_size, now .* --checkpoint-activations"),
+        (
+            ["training.batch_size=8"],
+            CPU,
+            "lower training.batch_size, now 8, or give a larger --accumulate",
+        ),
+        (
+            ["model.name=nnunet", "training.batch_size=1"],
+            CPU,
+            "lower data.patch_size, now .* --checkpoint-activations",
+        ),
     ],
 )
 def test_what_cannot_fit_is_refused_with_the_field_to_change(
@@ -70,12 +79,16 @@ def test_what_cannot_fit_is_refused_with_the_field_to_change(
     preset = change_preset(ISLES, changes)
     wanted = check_memory(preset, machine).total
     monkeypatch.setattr(memory, "available_bytes", lambda: wanted * 0.99)
-    with pytest.raises(RunError, match=rf"training takes about .* GiB, and .* GiB are free; {named}"):
+    with pytest.raises(
+        RunError, match=rf"training takes about .* GiB, and .* GiB are free; {named}"
+    ):
         check_memory(preset, machine)
     monkeypatch.setattr(memory, "available_bytes", lambda: wanted * 1.01)
     assert check_memory(preset, machine).total == wanted
     two = change_preset(preset, [f"training.batch_size={2 * preset.training.batch_size}"])
-    with pytest.raises(RunError, match="in each of 2 processes"):  # which share the memory of the machine
+    with pytest.raises(
+        RunError, match="in each of 2 processes"
+    ):  # which share the memory of the machine
         check_memory(two, replace(machine, devices=2))
 
 

@@ -17,7 +17,9 @@ from factorizer.nn.nmf import NMF
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.ablation import POSITIONS, SOLVERS, SUBBLOCKS
 
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
+)
 SMALL = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]"]
 
 
@@ -25,7 +27,9 @@ SMALL = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]"]
 def test_variants_have_what_they_say(variant) -> None:
     preset = change_preset(load_preset("brats"), [*SMALL, *variant.changes])
     model = build_model(preset.model.name, **build_options(preset, preset.model.name))
-    nmf, mlp = (any(isinstance(m, kind) for m in model.modules()) for kind in (ResidualNMF, ResidualMLP))
+    nmf, mlp = (
+        any(isinstance(m, kind) for m in model.modules()) for kind in (ResidualNMF, ResidualMLP)
+    )
     assert nmf == ("MLP only" not in variant.name)
     assert mlp == ("NMF only" not in variant.name)
     assert (model.position is not None) == ("without position" not in variant.name)
@@ -44,8 +48,23 @@ def test_the_command_trains_and_compares(tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_synthetic("isles22", data, cases=4, size=24, seed=0)
     settings = [*SMALL, "training.max_steps=1", "training.folds=2"]
-    command = ["ablate", "training", "--preset", "isles22", "--data", str(data), "--out", str(tmp_path / "out")]
-    command += ["--device", "cpu", "--workers", "0", *(part for s in settings for part in ("--set", s))]
+    command = [
+        "ablate",
+        "training",
+        "--preset",
+        "isles22",
+        "--data",
+        str(data),
+        "--out",
+        str(tmp_path / "out"),
+    ]
+    command += [
+        "--device",
+        "cpu",
+        "--workers",
+        "0",
+        *(part for s in settings for part in ("--set", s)),
+    ]
     result = CliRunner().invoke(app, [*command, "--table", "position"])
     assert result.exit_code == 0, result.output
     for kind in ("global", "local", "swin"):
@@ -57,7 +76,10 @@ def test_the_command_trains_and_compares(tmp_path: Path) -> None:
     assert again.exit_code == 0
     assert again.stderr.count("is finished") == 6
     taken = CliRunner().invoke(app, [*command, "--set", "model.name=local-factorizer"])
-    assert "--set model.name has no effect: the table subblocks sets it itself" in taken.stderr.replace("\n", "")
+    assert (
+        "--set model.name has no effect: the table subblocks sets it itself"
+        in taken.stderr.replace("\n", "")
+    )
     same = CliRunner().invoke(app, [*command, "--set", "model.mlp_ratio=0"])
     assert "'swin, NMF and MLP' is the same as 'swin, NMF only'" in same.stderr.replace("\n", "")
     assert (

@@ -34,7 +34,10 @@ DataFolder = Annotated[Path, typer.Option("--data", help="The data set it was tr
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 FEWEST_CASES = 3  # to tune on
 
-Cases = Annotated[int | None, typer.Option("--cases", min=1, max=100_000, help="Only so many of the held-out cases.")]
+Cases = Annotated[
+    int | None,
+    typer.Option("--cases", min=1, max=100_000, help="Only so many of the held-out cases."),
+]
 
 
 @app.callback()
@@ -46,19 +49,31 @@ def main() -> None:
 def inference(
     run: Run,
     data: DataFolder,
-    output: Annotated[Path, typer.Option("-o", "--output", help="A folder; one that was begun is gone on with.")],
-    baseline: Annotated[Path | None, typer.Option("--baseline", help="Another run, drawn as a dashed line.")] = None,
-    iterations: Annotated[int, typer.Option("--iterations", min=1, max=1000, help="The largest T.")] = 20,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="A folder; one that was begun is gone on with.")
+    ],
+    baseline: Annotated[
+        Path | None, typer.Option("--baseline", help="Another run, drawn as a dashed line.")
+    ] = None,
+    iterations: Annotated[
+        int, typer.Option("--iterations", min=1, max=1000, help="The largest T.")
+    ] = 20,
     cases: Cases = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Turn the layers of a trained model down, as in the paper's Fig. 8: layers kept or removed, iterations, rank."""
+    """Turn the layers of a trained model down, as in the paper's Fig. 8: layers kept or removed,
+    iterations, rank."""
     with user_errors():
         from dataclasses import asdict
 
         from factorizer.files import write_atomically
-        from factorizer.inspection.ablation import check_baseline, fingerprint, make_bench, run_ablation
+        from factorizer.inspection.ablation import (
+            check_baseline,
+            fingerprint,
+            make_bench,
+            run_ablation,
+        )
         from factorizer.inspection.ablation_figure import draw_ablation
         from factorizer.inspection.settings import Setting, matrix_sizes, nmf_layers, paper_settings
 
@@ -68,7 +83,9 @@ def inference(
         limits = matrix_sizes(bench.network, preset.in_channels, preset.data.patch_size)
         trained = Setting("as trained", 0, ({},) * len(layers))
         settings = paper_settings(len(layers), preset.model.head_dim, limits, iterations=iterations)
-        other = make_bench(baseline, data, device=device, limit=cases) if baseline is not None else None
+        other = (
+            make_bench(baseline, data, device=device, limit=cases) if baseline is not None else None
+        )
         if other is not None:
             check_baseline(bench, other)
         points = run_ablation(bench, [trained, *settings], output / "points.csv", track)
@@ -76,7 +93,9 @@ def inference(
         if other is not None:
             name = f"baseline ({other.predictor.preset.model.name})"
             file = output / f"baseline-{fingerprint(other.network)}.csv"
-            (references[name],) = run_ablation(other, [Setting(name, 0, ())], file, track, beside=bench)
+            (references[name],) = run_ablation(
+                other, [Setting(name, 0, ())], file, track, beside=bench
+            )
         write_atomically(output / "ablation.png", draw_ablation(points, references))
         points = [*points, *(point for point in references.values() if point not in points)]
         say_written(output / "points.csv")
@@ -91,18 +110,23 @@ def inference(
 def training(
     preset: PresetName,
     data: DataFolder,
-    out: Annotated[Path, typer.Option("--out", help="A folder; one that was begun is gone on with.")],
+    out: Annotated[
+        Path, typer.Option("--out", help="A folder; one that was begun is gone on with.")
+    ],
     table: Annotated[
         str,
-        typer.Option("--table", help="subblocks (Table 3), position (Table 4), both, or solvers (beyond the paper)."),
+        typer.Option(
+            "--table",
+            help="subblocks (Table 3), position (Table 4), both, or solvers (beyond the paper).",
+        ),
     ] = "both",
     fold: Annotated[int, typer.Option(min=0, max=9_999, help="The fold that is held out.")] = 0,
     changes: Changes = None,
     device: Device = "auto",
     workers: Workers = 2,
 ) -> None:
-    """Train the variants of the paper's Tables 3 and 4 (without NMF, without MLP, with and without positions), or the
-    ways to factorize."""
+    """Train the variants of the paper's Tables 3 and 4 (without NMF, without MLP, with and without
+    positions), or the ways to factorize."""
     with user_errors(), stoppable("run the same command to resume"):
         check_environment()
         settings = settle(preset, None, changes)
@@ -113,9 +137,13 @@ def training(
         if tables[0] not in TABLES:
             raise ValueError(f"--table got {table!r}; choose both, or one of {', '.join(TABLES)}")
         for name in tables:
-            taken = sorted(fields_of(name) & {change.split("=")[0].strip() for change in changes or []})
+            taken = sorted(
+                fields_of(name) & {change.split("=")[0].strip() for change in changes or []}
+            )
             if taken:
-                raise ValueError(f"--set {taken[0]} has no effect: the table {name} sets it itself; leave it out")
+                raise ValueError(
+                    f"--set {taken[0]} has no effect: the table {name} sets it itself; leave it out"
+                )
         files = ablate_training(
             settings,
             tables=tables,
@@ -149,13 +177,18 @@ def tune(
     run: Run,
     data: DataFolder,
     max_loss: Annotated[
-        str, typer.Option("--max-loss", help="How much mean Dice may fall, such as 0.5%, to the end of its interval.")
+        str,
+        typer.Option(
+            "--max-loss",
+            help="How much mean Dice may fall, such as 0.5%, to the end of its interval.",
+        ),
     ] = "0.5%",
     cases: Cases = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Find settings that make a trained model faster and keep its Dice: `predict --speed balanced|fast` uses them."""
+    """Find settings that make a trained model faster and keep its Dice: `predict --speed
+    balanced|fast` uses them."""
     with user_errors():
         from factorizer.evaluation.scores import mean_of
         from factorizer.files import write_atomically
@@ -169,7 +202,10 @@ def tune(
         if (folder / "speeds.json").exists():
             raise ValueError(f"{folder / 'speeds.json'} is there already; remove it to tune again")
         if not (folder / "scores.csv").exists():
-            raise ValueError(f"{folder} is not trained to its end; finish it with `factorizer train --resume` first")
+            raise ValueError(
+                f"{folder} is not trained to its end; finish it with `factorizer train "
+                "--resume` first"
+            )
         bench = make_bench(run, data, device=device, limit=cases)
         if len(bench.names) < FEWEST_CASES:
             raise ValueError(
@@ -184,12 +220,18 @@ def tune(
             singles = tuner.singles()
             progress.update(task, description="combining", total=None)
             limits = {"balanced": bound / 2, "fast": bound}
-            found = {name: tuner.confirm(tuner.combine(singles, limit)) for name, limit in limits.items()}
+            found = {
+                name: tuner.confirm(tuner.combine(singles, limit)) for name, limit in limits.items()
+            }
         speeds = keep_order(found)
         points = [(t.time_ratio, t.dice, t.name) for t in tuner.trials]
         trained = mean_of(tuner.reference.values())
-        chosen = {"best": (1.0, trained)} | {name: (t.time_ratio, t.dice) for name, t in speeds.items()}
-        write_atomically(folder / "speeds.png", draw_front([(1.0, trained, "as trained"), *points], chosen))
+        chosen = {"best": (1.0, trained)} | {
+            name: (t.time_ratio, t.dice) for name, t in speeds.items()
+        }
+        write_atomically(
+            folder / "speeds.png", draw_front([(1.0, trained, "as trained"), *points], chosen)
+        )
         say_written(folder / "speeds.png")
         if speeds:
             say_written(write_speeds(folder, speeds))
@@ -215,7 +257,11 @@ def tune(
     add_cells(table, ["best", "1.00 x", f"{trained:.4f}", "", "", "as trained"])
     for name, trial in speeds.items():
         d = trial.difference
-        cells = [f"{trial.time_ratio:.2f} x", f"{trial.dice:.4f}", f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]"]
+        cells = [
+            f"{trial.time_ratio:.2f} x",
+            f"{trial.dice:.4f}",
+            f"{d.mean:+.4f} [{d.low:+.4f}, {d.high:+.4f}]",
+        ]
         add_cells(table, [name, *cells, f"{d.p:.2g}", trial.name])
     print_table(table)
     say("Dice is optimistic by the choice on these cases; `best` is never changed.")

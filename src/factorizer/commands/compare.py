@@ -42,19 +42,32 @@ def figure() -> None:
 
 def compare(
     sources: Annotated[
-        list[str], typer.Argument(metavar="RUN_OR_SCORES...", help="Runs or scores.csv files, also as NAME=PATH.")
+        list[str],
+        typer.Argument(
+            metavar="RUN_OR_SCORES...", help="Runs or scores.csv files, also as NAME=PATH."
+        ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="A new or empty folder for tables and figures.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="A new or empty folder for tables and figures.")
+    ],
     reference: Annotated[
-        str | None, typer.Option("--reference", help="The system that is tested against the others; the first.")
+        str | None,
+        typer.Option(
+            "--reference", help="The system that is tested against the others; the first."
+        ),
     ] = None,
     data: Annotated[
         Path | None,
-        typer.Option("--data", metavar="DIR", help="The data set: cases of one patient are averaged before any test."),
+        typer.Option(
+            "--data",
+            metavar="DIR",
+            help="The data set: cases of one patient are averaged before any test.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Compare systems on the cases they share: the paper's table, tests, intervals, box plots, ranking."""
+    """Compare systems on the cases they share: the paper's table, tests, intervals, box plots,
+    ranking."""
     with user_errors():
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise ValueError(f"{output} is not an empty folder; give another")
@@ -90,7 +103,9 @@ def find_patients(data: Path, config: Path | None, entries: Sequence[Entry]) -> 
     unknown = sorted({score.case for entry in entries for score in entry.scores} - patients.keys())
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        raise ValueError(f"{unknown[0]}{more} is not in {data}; give the data set that the scores are about")
+        raise ValueError(
+            f"{unknown[0]}{more} is not in {data}; give the data set that the scores are about"
+        )
     return patients
 
 
@@ -110,7 +125,9 @@ def as_json(comparison: Comparison) -> object:
             for metric in comparison.metrics
         },
         "tests": [asdict(test) for test in comparison.tests],
-        "ranking": [{"place": place, "name": name, "mean": mean} for place, name, mean in rank(comparison)],
+        "ranking": [
+            {"place": place, "name": name, "mean": mean} for place, name, mean in rank(comparison)
+        ],
         "hd95_undefined": dict(comparison.undefined),
         "left_out": {name: list(cases) for name, cases in comparison.left_out.items()},
         "differences": [{"what": d.what, "values": dict(d.values)} for d in comparison.differences],
@@ -127,7 +144,9 @@ def print_comparison(comparison: Comparison) -> None:
         add_cells(table, [row[0], *map(marked, row[1:])])
     print_table(table)
     columns, rows = tests_rows(comparison)
-    tests = make_table(columns, title=f"{comparison.reference} against the others: paired two-sided Wilcoxon")
+    tests = make_table(
+        columns, title=f"{comparison.reference} against the others: paired two-sided Wilcoxon"
+    )
     for row in rows:
         add_cells(tests, row)
     print_table(tests)
@@ -151,27 +170,44 @@ def marked(cell: str) -> Text:
 @figure_app.command()
 def qualitative(
     data: Annotated[
-        Path, typer.Option("--data", help="The data set in any layout, or images as `predict` takes them.")
+        Path,
+        typer.Option(
+            "--data", help="The data set in any layout, or images as `predict` takes them."
+        ),
     ],
-    preset: Annotated[str, typer.Option("--preset", help="A preset's name, a YAML file, or zoo:NAME.")],
+    preset: Annotated[
+        str, typer.Option("--preset", help="A preset's name, a YAML file, or zoo:NAME.")
+    ],
     predictions: Annotated[
-        list[str], typer.Option("-p", "--predictions", metavar="[NAME=]FOLDER", help="Label maps of a system; repeat.")
+        list[str],
+        typer.Option(
+            "-p", "--predictions", metavar="[NAME=]FOLDER", help="Label maps of a system; repeat."
+        ),
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="A new .png file.")],
     references: Annotated[
         Path | None,
         typer.Option(
-            "-r", "--references", help="A folder of label files, or a data set; the labels of --data unless given."
+            "-r",
+            "--references",
+            help="A folder of label files, or a data set; the labels of --data unless given.",
         ),
     ] = None,
     cases: Annotated[
-        str | None, typer.Option("--cases", help="Names, separated by commas; unless given, some from worst to best.")
+        str | None,
+        typer.Option(
+            "--cases", help="Names, separated by commas; unless given, some from worst to best."
+        ),
     ] = None,
-    rows: Annotated[int | None, typer.Option("--rows", min=1, max=100, help="How many cases, 4 unless given.")] = None,
-    channel: Annotated[str | None, typer.Option("--channel", help="To draw on; the preset's first.")] = None,
+    rows: Annotated[
+        int | None, typer.Option("--rows", min=1, max=100, help="How many cases, 4 unless given.")
+    ] = None,
+    channel: Annotated[
+        str | None, typer.Option("--channel", help="To draw on; the preset's first.")
+    ] = None,
 ) -> None:
-    """Draw segmentations side by side: a row per case, the ground truth first if it is known, then a column per
-    system."""
+    """Draw segmentations side by side: a row per case, the ground truth first if it is known, then
+    a column per system."""
     with user_errors():
         refuse_existing(output)
         if cases and rows:
@@ -186,16 +222,28 @@ def qualitative(
         settings = load_preset(preset).data
         folders = [parse_folder(text) for text in predictions]
         if len(dict(folders)) < len(folders):
-            raise ValueError(f"the systems are named {', '.join(n for n, _ in folders)}; name each as NAME=FOLDER")
+            raise ValueError(
+                f"the systems are named {', '.join(n for n, _ in folders)}; name each as "
+                "NAME=FOLDER"
+            )
         gallery = Gallery(data, dict(folders), settings, references=references)
         print_problems(gallery.problems)
-        chosen = gallery.choose([name.strip() for name in cases.split(",")] if cases else None, rows or 4, track)
-        examples = [gallery.read(case, channel or settings.channels[0]) for case in track(chosen, "reading cases")]
-        write_atomically(output, draw_examples(examples, labels=settings.labels, regions=settings.regions))
+        chosen = gallery.choose(
+            [name.strip() for name in cases.split(",")] if cases else None, rows or 4, track
+        )
+        examples = [
+            gallery.read(case, channel or settings.channels[0])
+            for case in track(chosen, "reading cases")
+        ]
+        write_atomically(
+            output, draw_examples(examples, labels=settings.labels, regions=settings.regions)
+        )
         say_written(output)
 
 
 def parse_folder(text: str) -> tuple[str, Path]:
     """NAME=FOLDER or FOLDER."""
     name, sign, folder = text.partition("=")
-    return (name, Path(folder)) if sign and not Path(text).exists() else (Path(text).name, Path(text))
+    return (
+        (name, Path(folder)) if sign and not Path(text).exists() else (Path(text).name, Path(text))
+    )

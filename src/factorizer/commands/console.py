@@ -1,7 +1,7 @@
 """What the commands have in common: options, errors, and printing.
 
-Names of files, cases, regions and systems are others' words: they are printed as they are, never as markup, and what
-would steer a terminal stands as an escape.
+Names of files, cases, regions and systems are others' words: they are printed as they are, never as
+markup, and what would steer a terminal stands as an escape.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def user_errors() -> Iterator[None]:
 
 def print_marked(mark: str, color: str, text: str) -> None:
     """A line on standard error that begins with a coloured word."""
-    SafeConsole(stderr=True).print(Text.assemble((mark, color), " ", printable(text)), soft_wrap=True)
+    SafeConsole(stderr=True).print(
+        Text.assemble((mark, color), " ", printable(text)), soft_wrap=True
+    )
 
 
 def refuse_existing(*files: Path) -> None:
@@ -88,17 +90,28 @@ def plain(cell: object, style: str = "") -> Text:
 
 
 def goes_to_subcommand(context: typer.Context, json: bool, example: str) -> bool:
-    """Whether a group that lists by itself was called for one of its commands; --json then belongs behind that."""
+    """Whether a group that lists by itself was called for one of its commands; --json then belongs
+    behind that."""
     if context.invoked_subcommand and json:
         raise typer.BadParameter(f"put --json behind the command, as in: {example} --json")
     return context.invoked_subcommand is not None
 
 
 def scores_table(rows: Sequence[Score]) -> Table:
-    """Regions down, the main metrics across: means over cases, HD95 without and with the undefined ones."""
+    """Regions down, the main metrics across: means over cases, HD95 without and with the undefined
+    ones."""
     from factorizer.evaluation.scores import mean_scores
 
-    columns = ("region", "cases", "Dice", "HD95, mm", "undefined", "penalized", "volume difference, ml", "lesion F1")
+    columns = (
+        "region",
+        "cases",
+        "Dice",
+        "HD95, mm",
+        "undefined",
+        "penalized",
+        "volume difference, ml",
+        "lesion F1",
+    )
     table = make_table(columns)
     for region, means in mean_scores(rows).items():
         cells = [means.dice, means.hd95_mm, means.undefined, means.penalized_hd95_mm]
@@ -166,7 +179,14 @@ def track(items: Sequence[Any], label: str) -> Iterator[Any]:
 
 def progress_bar() -> Progress:
     """On standard error if that is a terminal, and gone when done."""
-    from rich.progress import BarColumn, Progress, Task, TaskProgressColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        Task,
+        TaskProgressColumn,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     class Description(TextColumn):
         """What is done, or the name of the case at hand."""

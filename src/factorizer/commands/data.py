@@ -29,23 +29,35 @@ if TYPE_CHECKING:
     from factorizer.data.check import Report
     from factorizer.data.plan import Plan
 
-app = typer.Typer(no_args_is_help=True, help="Check a data set, plan a preset for it, or make a synthetic one.")
+app = typer.Typer(
+    no_args_is_help=True, help="Check a data set, plan a preset for it, or make a synthetic one."
+)
 
 Folder = Annotated[
-    Path, typer.Argument(help="The folder of the data set, as downloaded, or a CSV or JSON list of cases.")
+    Path,
+    typer.Argument(
+        help="The folder of the data set, as downloaded, or a CSV or JSON list of cases."
+    ),
 ]
-MaskSuffix = Annotated[str | None, typer.Option(help="How masks of 2D images are named, such as _1stHO.")]
+MaskSuffix = Annotated[
+    str | None, typer.Option(help="How masks of 2D images are named, such as _1stHO.")
+]
 
 
 @app.command()
 def check(
     folder: Folder,
-    preset: Annotated[str | None, typer.Option(help="Check against a preset's channels and labels.")] = None,
+    preset: Annotated[
+        str | None, typer.Option(help="Check against a preset's channels and labels.")
+    ] = None,
     mask_suffix: MaskSuffix = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw some cases with their labels.")] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw some cases with their labels.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Read every image and label, print what there is and what is wrong; exit code 1 if there are errors."""
+    """Read every image and label, print what there is and what is wrong; exit code 1 if there are
+    errors."""
     with user_errors():
         if figure and figure.suffix != ".png":
             raise ValueError(f"--figure got {figure}; its name must end in .png")
@@ -66,18 +78,29 @@ def check(
 @app.command("plan")
 def make_plan(
     folder: Folder,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The preset to write.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The preset to write.")
+    ],
     budget: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="Plan a training that takes so long on this machine: 90m, 2h, 1.5h."),
+        typer.Option(
+            metavar="TIME",
+            help="Plan a training that takes so long on this machine: 90m, 2h, 1.5h.",
+        ),
     ] = None,
     device: Annotated[
-        str | None, typer.Option(help="Where it will train, for --budget: auto, cpu, cuda or mps; auto unless given.")
+        str | None,
+        typer.Option(
+            help="Where it will train, for --budget: auto, cpu, cuda or mps; auto unless given."
+        ),
     ] = None,
     mask_suffix: MaskSuffix = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a file that is there.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace a file that is there.")
+    ] = False,
 ) -> None:
-    """Write a preset for a data set from what its cases are like: spacing, patch, window, regions."""
+    """Write a preset for a data set from what its cases are like: spacing, patch, window,
+    regions."""
     from factorizer.files import write_atomically
     from factorizer.preset_files import to_yaml
 
@@ -102,7 +125,11 @@ def make_plan(
     print_plan(plan, output)
     if budget is None:
         say(
-            f"Training is not planned: {plan.preset.training.max_steps:,} steps as in the paper, which takes days on a "
+            f"Training is not planned: {plan.preset.training.max_steps:,} steps as in the "
+            "paper, which "
+            "takes "
+            "days "
+            "on a "
             "CPU. Add --budget 2h to plan a training for this machine and that time."
         )
     else:
@@ -110,7 +137,8 @@ def make_plan(
 
 
 def fit_budget(plan: Plan, cohort: Cohort, report: Report, seconds: float, device: str) -> Plan:
-    """Measure this machine, with a bar that says what is being measured, or lines where there is no terminal."""
+    """Measure this machine, with a bar that says what is being measured, or lines where there is no
+    terminal."""
     with progress_bar() as progress:
         from factorizer.training.trial import plan_for_budget
 
@@ -136,12 +164,19 @@ def print_plan(plan: Plan, output: Path) -> None:
 @app.command()
 def folds(
     folder: Folder,
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="The folds.json to write.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The folds.json to write.")
+    ],
     number: Annotated[int, typer.Option("--folds", min=2, max=10_000, help="How many.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same folds.")] = 0,
-    stratify: Annotated[bool, typer.Option("--stratify", help="Alike in lesion volume; reads all labels.")] = False,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same folds.")
+    ] = 0,
+    stratify: Annotated[
+        bool, typer.Option("--stratify", help="Alike in lesion volume; reads all labels.")
+    ] = False,
     split: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Take a split: CSV with case, fold, or nnU-Net's.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Take a split: CSV with case, fold, or nnU-Net's."),
     ] = None,
     mask_suffix: MaskSuffix = None,
 ) -> None:
@@ -156,7 +191,9 @@ def folds(
         if split and stratify:
             raise ValueError("--stratify is for folds that are drawn; leave it out with --split")
         cohort = read_cohort(folder, mask_suffix=mask_suffix)
-        origin = f"split {split.name}" if split else f"seed {seed}{', stratified by volume' * stratify}"
+        origin = (
+            f"split {split.name}" if split else f"seed {seed}{', stratified by volume' * stratify}"
+        )
         if split:
             dealt = read_folds(split, cohort.labelled)
         else:
@@ -164,7 +201,9 @@ def folds(
             if stratify:
                 _, report = examine(folder, None, mask_suffix)
                 print_all_problems(report)
-                volumes = {case.name: 0.0 for case in cohort.cases} | {case.name: case.ml for case in report.cases}
+                volumes = {case.name: 0.0 for case in cohort.cases} | {
+                    case.name: case.ml for case in report.cases
+                }
             dealt = draw_folds(cohort.labelled, num_folds=number, seed=seed, volumes=volumes)
         write_folds(output, dealt, origin=origin)
     for fold, names in dealt.items():
@@ -174,19 +213,30 @@ def folds(
 @app.command()
 def synth(
     kind: Annotated[str, typer.Argument(help="brats, isles22 or hippocampus.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="DIR", help="A new or empty folder.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="DIR", help="A new or empty folder.")
+    ],
     cases: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 10,
     size: Annotated[int, typer.Option(min=1, max=512, help="Voxels along the longest axis.")] = 64,
-    seed: Annotated[int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same cases.")] = 0,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same cases.")
+    ] = 0,
 ) -> None:
-    """Write synthetic scans in the layout of a real data set: procedural anatomy, no patient, public domain."""
+    """Write synthetic scans in the layout of a real data set: procedural anatomy, no patient,
+    public domain."""
     with user_errors(), progress_bar() as progress:
         from factorizer.data.synthetic import write_synthetic
 
         task = progress.add_task("drawing scans", total=cases)
         first = 1000 * seed + 1  # cases of another seed have other names
         write_synthetic(
-            kind, output, cases=cases, size=size, seed=seed, first=first, advance=lambda: progress.advance(task)
+            kind,
+            output,
+            cases=cases,
+            size=size,
+            seed=seed,
+            first=first,
+            advance=lambda: progress.advance(task),
         )
     print_line(f"{escape(str(output))}: {count(cases, 'synthetic case')} of {kind}")
 
@@ -200,11 +250,15 @@ def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[
         from factorizer.preset_files import load_preset
 
         settings: Preset | None = load_preset(preset) if preset else None
-        cohort = read_cohort(folder, mask_suffix=mask_suffix or (settings.data.mask_suffix if settings else None))
+        cohort = read_cohort(
+            folder, mask_suffix=mask_suffix or (settings.data.mask_suffix if settings else None)
+        )
         cohort = name_labels(cohort, settings.data.labels if settings else None)
         wanted: dict[str, Any] = {}
         if settings:
-            wanted = {name: getattr(settings.data, name) for name in ("channels", "labels", "regions")}
+            wanted = {
+                name: getattr(settings.data, name) for name in ("channels", "labels", "regions")
+            }
         task = progress.add_task("reading cases", total=len(cohort.cases))
         return cohort, check_cohort(cohort, **wanted, advance=lambda: progress.advance(task))
 

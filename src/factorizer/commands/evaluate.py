@@ -29,29 +29,48 @@ MOST_PENALTY_MM = 1_000_000
 
 
 def evaluate(
-    predictions: Annotated[Path, typer.Option("-p", "--predictions", help="A folder of predicted label maps.")],
-    references: Annotated[
-        Path, typer.Option("-r", "--references", help="A folder of label files, or a data set in any layout.")
+    predictions: Annotated[
+        Path, typer.Option("-p", "--predictions", help="A folder of predicted label maps.")
     ],
-    preset: Annotated[str, typer.Option("--preset", help="A preset's name, YAML file, or zoo:NAME: its labels count.")],
-    output: Annotated[Path, typer.Option("-o", "--output", help="scores.csv; summary.json goes beside it.")],
+    references: Annotated[
+        Path,
+        typer.Option(
+            "-r", "--references", help="A folder of label files, or a data set in any layout."
+        ),
+    ],
+    preset: Annotated[
+        str,
+        typer.Option("--preset", help="A preset's name, YAML file, or zoo:NAME: its labels count."),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="scores.csv; summary.json goes beside it.")
+    ],
     hd95_empty: Annotated[
-        str, typer.Option("--hd95-empty", help="HD95 where one mask is empty: nan, diagonal, or millimetres.")
+        str,
+        typer.Option(
+            "--hd95-empty", help="HD95 where one mask is empty: nan, diagonal, or millimetres."
+        ),
     ] = "diagonal",
     prediction_values: Annotated[
         str,
         typer.Option(
             "--prediction-values",
-            help="Whose label values predictions carry: preset, as from `predict`, or dataset (BraTS has others).",
+            help="Whose label values predictions carry: preset, as from `predict`, or dataset "
+            "(BraTS "
+            "has "
+            "others).",
         ),
     ] = "preset",
     json: Json = False,
 ) -> None:
-    """Score predictions against references: Dice, HD95, volumes and lesions, per case and region."""
+    """Score predictions against references: Dice, HD95, volumes and lesions, per case and
+    region."""
     with user_errors():
         rule = parse_penalty(hd95_empty)
         if prediction_values not in ("preset", "dataset"):
-            raise ValueError(f"--prediction-values got {prediction_values!r}; give preset or dataset")
+            raise ValueError(
+                f"--prediction-values got {prediction_values!r}; give preset or dataset"
+            )
         if output.suffix != ".csv":
             raise ValueError(f"--output got {output}; give a name that ends in .csv")
         stem = output.stem.removeprefix("scores").strip("_- ")
@@ -60,7 +79,12 @@ def evaluate(
         from dataclasses import asdict
 
         from factorizer.data.cases import list_some
-        from factorizer.evaluation.evaluate import evaluate_folders, list_references, make_summary, renamed_values
+        from factorizer.evaluation.evaluate import (
+            evaluate_folders,
+            list_references,
+            make_summary,
+            renamed_values,
+        )
         from factorizer.evaluation.scores import describe_conventions, mean_scores, write_scores
         from factorizer.files import write_atomically
         from factorizer.preset_files import load_preset
@@ -71,7 +95,8 @@ def evaluate(
             used = data.labels if prediction_values == "preset" else theirs
             say(
                 f"{references} has other label values than the preset; predictions are read as "
-                f"{', '.join(f'{name} = {value}' for name, value in used.items())} (--prediction-values)"
+                f"{', '.join(f'{name} = {value}' for name, value in used.items())} "
+                "(--prediction-values)"
             )
         result = evaluate_folders(
             predictions,
@@ -84,7 +109,10 @@ def evaluate(
         for side, names in result.unmatched.items():
             if names:
                 other = "reference" if side == "predictions" else "prediction"
-                say(f"{count(len(names), side.removesuffix('s'))} without a {other}: {list_some(names)}")
+                say(
+                    f"{count(len(names), side.removesuffix('s'))} without a {other}: "
+                    f"{list_some(names)}"
+                )
         print_problems(result.problems)
         if result.scores:
             write_scores(output, result.scores)

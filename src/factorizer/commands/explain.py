@@ -37,24 +37,39 @@ def explain(
             "--run",
             "--model",
             metavar="RUN[/foldK]",
-            help="A run that `factorizer train` wrote, or zoo:NAME; several, also as NAME=RUN, stand side by side.",
+            help="A run that `factorizer train` wrote, or zoo:NAME; several, also as NAME=RUN, "
+            "stand "
+            "side "
+            "by "
+            "side.",
         ),
     ],
-    inputs: Annotated[list[Path], typer.Option("-i", "--input", help="A case or several, as `predict` takes them.")],
+    inputs: Annotated[
+        list[Path],
+        typer.Option("-i", "--input", help="A case or several, as `predict` takes them."),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="A new or empty folder.")],
     reference: Annotated[
         Path | None,
-        typer.Option("-r", "--reference", help="A data set or a folder of labels; the input's unless given."),
+        typer.Option(
+            "-r", "--reference", help="A data set or a folder of labels; the input's unless given."
+        ),
     ] = None,
     layer: Annotated[
-        str, typer.Option("--layer", help="first, last, both, all, or numbers along the data path such as 1,5.")
+        str,
+        typer.Option(
+            "--layer", help="first, last, both, all, or numbers along the data path such as 1,5."
+        ),
     ] = "both",
-    volumes: Annotated[bool, typer.Option(help="Write the pictures as NIfTI files (.npz in 2D).")] = True,
+    volumes: Annotated[
+        bool, typer.Option(help="Write the pictures as NIfTI files (.npz in 2D).")
+    ] = True,
     device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
     json: Json = False,
 ) -> None:
-    """Show what layers see: the components of their factorizations (of a U-Net its channels) as volumes and a figure,
-    and, where there is a reference, how well each would segment each region."""
+    """Show what layers see: the components of their factorizations (of a U-Net its channels) as
+    volumes and a figure, and, where there is a reference, how well each would segment each
+    region."""
     with user_errors():
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
             raise ValueError(f"{output} is not an empty folder; give another")
@@ -68,13 +83,19 @@ def explain(
         models = load_models(runs, device)
         data = next(iter(models.values())).preset.data
         for name, model in models.items():
-            choose_layers(layers_of(model.networks[0]), layer)  # wrong ones are refused before anything is computed
+            choose_layers(
+                layers_of(model.networks[0]), layer
+            )  # wrong ones are refused before anything is computed
             if model.preset.data != data:
-                raise ValueError(f"{name} was trained with other data settings; compare runs on the same data")
+                raise ValueError(
+                    f"{name} was trained with other data settings; compare runs on the same data"
+                )
         cases, problems = read_inputs(inputs, data.channels, mask_suffix=data.mask_suffix)
         print_problems(problems)
         references, values = find_references(reference, inputs, cases, data)
-        explainer = Explainer(models, layer, output, references=references, label_values=values, write_volumes=volumes)
+        explainer = Explainer(
+            models, layer, output, references=references, label_values=values, write_volumes=volumes
+        )
         for case in track(cases, "explaining"):
             for problem in explainer.explain(case):
                 print_problem(problem)
@@ -114,7 +135,8 @@ def load_models(runs: list[str], device: str) -> dict[str, Predictor]:
 def find_references(
     given: Path | None, inputs: list[Path], cases: Sequence[Case], data: Data
 ) -> tuple[dict[str, Case], Mapping[int, int]]:
-    """The labels given, or those of the data set that the input is or lies in; none where it is no data set's."""
+    """The labels given, or those of the data set that the input is or lies in; none where it is no
+    data set's."""
     from factorizer.data.cases import DataError
     from factorizer.data.layouts import read_cohort
     from factorizer.evaluation.evaluate import list_references
@@ -122,15 +144,26 @@ def find_references(
     if given is not None:
         references = list_references(given, data)
         known = references.cases
-        found = match_files(cases, known) | {c.name: known[c.name] for c in cases if c.name in known}
+        found = match_files(cases, known) | {
+            c.name: known[c.name] for c in cases if c.name in known
+        }
         if cases and not found:
             names = ", ".join(sorted(known)[:3])
-            raise ValueError(f"no case ({cases[0].name}, ...) has a label in {given} ({names}, ...); name them alike")
+            raise ValueError(
+                f"no case ({cases[0].name}, ...) has a label in {given} ({names}, ...); name "
+                "them "
+                "alike"
+            )
         return found, references.values
     first = inputs[0].absolute()
-    for place in (first, *first.parents[:5]):  # a data set, a case of it, a file in imagesTr or deep in BIDS
+    for place in (
+        first,
+        *first.parents[:5],
+    ):  # a data set, a case of it, a file in imagesTr or deep in BIDS
         try:
-            read_cohort(place, mask_suffix=data.mask_suffix)  # else images would be taken for their own labels
+            read_cohort(
+                place, mask_suffix=data.mask_suffix
+            )  # else images would be taken for their own labels
             references = list_references(place, data)
         except DataError:
             continue
@@ -141,8 +174,12 @@ def find_references(
 
 def match_files(cases: Sequence[Case], references: Mapping[str, Case]) -> dict[str, Case]:
     """The reference of each case that shares an image with it, however they are named."""
-    owners = {source.file.resolve(): r for r in references.values() for source in r.channels.values()}
-    files = {case.name: [source.file.resolve() for source in case.channels.values()] for case in cases}
+    owners = {
+        source.file.resolve(): r for r in references.values() for source in r.channels.values()
+    }
+    files = {
+        case.name: [source.file.resolve() for source in case.channels.values()] for case in cases
+    }
     return {name: owners[file] for name, own in files.items() for file in own if file in owners}
 
 
@@ -152,7 +189,12 @@ def print_best(name: str, table: list[Agreement]) -> None:
     columns = ("layer", "region", "best picture", "Dice [95 %]", "chance", "AUC [95 %]", "cases")
     shown = make_table(columns, title=name)
     for row in best_per_region(table):
-        cells: list[Any] = [row.layer, row.region, row.picture, with_interval(row.dice, row.dice_low, row.dice_high)]
+        cells: list[Any] = [
+            row.layer,
+            row.region,
+            row.picture,
+            with_interval(row.dice, row.dice_low, row.dice_high),
+        ]
         cells += [f"{row.chance:.3f}", with_interval(row.auc, row.auc_low, row.auc_high), row.cases]
         add_cells(shown, cells)
     print_table(shown)

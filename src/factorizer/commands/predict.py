@@ -29,11 +29,16 @@ if TYPE_CHECKING:
     from factorizer.data.cases import Case
     from factorizer.inference.predict import Prediction
 
-Run = Annotated[Path | None, typer.Option("--run", metavar="RUN[/foldK]", help="A run that `factorizer train` wrote.")]
+Run = Annotated[
+    Path | None,
+    typer.Option("--run", metavar="RUN[/foldK]", help="A run that `factorizer train` wrote."),
+]
 Zoo = Annotated[
     str | None,
     typer.Option(
-        "--model", metavar="zoo:NAME", help="A model that ships with the package; `factorizer zoo` lists them."
+        "--model",
+        metavar="zoo:NAME",
+        help="A model that ships with the package; `factorizer zoo` lists them.",
     ),
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
@@ -43,28 +48,54 @@ def predict(
     inputs: Annotated[
         list[Path],
         typer.Option(
-            "-i", "--input", help="A folder, a CSV or JSON list, an image, or (repeated) one image per channel."
+            "-i",
+            "--input",
+            help="A folder, a CSV or JSON list, an image, or (repeated) one image per channel.",
         ),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder for <case>.nii.gz (.png in 2D).")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="The folder for <case>.nii.gz (.png in 2D).")
+    ],
     run: Run = None,
     model: Zoo = None,
-    folds: Annotated[str | None, typer.Option("--folds", help="all, or numbers such as 0,2: an ensemble.")] = None,
-    tta: Annotated[bool, typer.Option("--tta", help="Average over mirror images, as far as trained on.")] = False,
-    speed: Annotated[str, typer.Option("--speed", help="best is as trained; balanced and fast if tuned.")] = "best",
-    postprocess: Annotated[bool, typer.Option("--postprocess", help="Clean up as the run's rules say.")] = False,
+    folds: Annotated[
+        str | None, typer.Option("--folds", help="all, or numbers such as 0,2: an ensemble.")
+    ] = None,
+    tta: Annotated[
+        bool, typer.Option("--tta", help="Average over mirror images, as far as trained on.")
+    ] = False,
+    speed: Annotated[
+        str, typer.Option("--speed", help="best is as trained; balanced and fast if tuned.")
+    ] = "best",
+    postprocess: Annotated[
+        bool, typer.Option("--postprocess", help="Clean up as the run's rules say.")
+    ] = False,
     save_probabilities: Annotated[
-        bool, typer.Option("--save-probabilities", help="Also write <case>_probabilities.nii.gz, regions last.")
+        bool,
+        typer.Option(
+            "--save-probabilities", help="Also write <case>_probabilities.nii.gz, regions last."
+        ),
     ] = False,
     go_on: Annotated[
-        bool, typer.Option("--continue", help="Skip what this model made before, with the same settings and images.")
+        bool,
+        typer.Option(
+            "--continue",
+            help="Skip what this model made before, with the same settings and images.",
+        ),
     ] = False,
     device: Device = "auto",
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, max=4096, help="Windows at a time.")] = 1,
+    batch_size: Annotated[
+        int, typer.Option("--batch-size", min=1, max=4096, help="Windows at a time.")
+    ] = 1,
     json: Json = False,
 ) -> None:
     """Segment images with a trained model: label maps on the grid of the images."""
-    advice = f"stopped; finished cases are in {output}. Run the same command with --continue to predict the others"
+    advice = (
+        f"stopped; finished cases are in {output}. Run the same command with --continue to "
+        "predict "
+        "the "
+        "others"
+    )
     with stoppable(advice), user_errors():
         if (run is None) == (model is None):
             raise ValueError("give either --run RUN or --model zoo:NAME")
@@ -80,25 +111,47 @@ def predict(
         from factorizer.training.records import has_ended
 
         wanted = parse_folds(folds)
-        predictor = load(source, folds=wanted, device=device, mirrored=tta, speed=speed, batch_size=batch_size, say=say)
+        predictor = load(
+            source,
+            folds=wanted,
+            device=device,
+            mirrored=tta,
+            speed=speed,
+            batch_size=batch_size,
+            say=say,
+        )
         preset = predictor.preset
         folders = find_models(source, wanted)
         rules = read_rules(folders[0], list(preset.data.regions)) if postprocess else {}
-        estimate = partial(estimate_bytes, batch_size=batch_size, keep_probabilities=save_probabilities)
-        cases, problems = read_inputs(inputs, preset.data.channels, mask_suffix=preset.data.mask_suffix)
+        estimate = partial(
+            estimate_bytes, batch_size=batch_size, keep_probabilities=save_probabilities
+        )
+        cases, problems = read_inputs(
+            inputs, preset.data.channels, mask_suffix=preset.data.mask_suffix
+        )
         print_problems(problems)
         memory = max((estimate(preset, case) for case in cases), default=0.0)
         say(
-            f"{count(len(cases), 'case')}, {count(len(predictor.networks), 'network')} on {predictor.device}, "
+            f"{count(len(cases), 'case')}, {count(len(predictor.networks), 'network')} on "
+            f"{predictor.device}, "
             f"at most about {memory / 2**30:.1f} GiB of memory; research use, not a medical device"
         )
         if cases and len(preset.data.channels) > 1:
             files = {channel: source.file.name for channel, source in cases[0].channels.items()}
-            say(f"channels of {cases[0].name}: {', '.join(f'{channel} = {file}' for channel, file in files.items())}")
-        say(f"labels are written as {', '.join(f'{label} = {value}' for label, value in preset.data.labels.items())}")
+            say(
+                f"channels of {cases[0].name}: "
+                f"{', '.join(f'{channel} = {file}' for channel, file in files.items())}"
+            )
+        say(
+            "labels are written as "
+            f"{', '.join(f'{label} = {value}' for label, value in preset.data.labels.items())}"
+        )
         for folder in folders:
             if not has_ended(folder):
-                say(f"{display_name(folder)} is not finished; its weights are those of the last checkpoint")
+                say(
+                    f"{display_name(folder)} is not finished; its weights are those of the last "
+                    "checkpoint"
+                )
         seen = len(trained_on(folders) & {case.name for case in cases})
         if seen:
             have = "has the name of a case" if seen == 1 else "have names of cases"
@@ -144,7 +197,8 @@ def postprocess(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Choose what to clean up after prediction, on the held-out cases of a cross-validation; `predict` can apply it."""
+    """Choose what to clean up after prediction, on the held-out cases of a cross-validation;
+    `predict` can apply it."""
     with user_errors():
         from dataclasses import asdict
 
@@ -162,10 +216,19 @@ def postprocess(
         return
     table = Table("region", "what is kept", "Dice before", "Dice after", "cases")
     for choice in choices:
-        cells = [choice.region, choice.rule, f"{choice.before:.4f}", f"{choice.after:.4f}", choice.cases]
+        cells = [
+            choice.region,
+            choice.rule,
+            f"{choice.before:.4f}",
+            f"{choice.after:.4f}",
+            choice.cases,
+        ]
         add_cells(table, cells)
     print_table(table)
-    say("The scores after are optimistic: the rules were chosen on these cases. `predict --postprocess` applies them.")
+    say(
+        "The scores after are optimistic: the rules were chosen on these cases. `predict "
+        "--postprocess` applies them."
+    )
 
 
 def parse_folds(text: str | None) -> Literal["all"] | list[int] | None:
@@ -177,7 +240,9 @@ def parse_folds(text: str | None) -> Literal["all"] | list[int] | None:
             raise ValueError
         return folds
     except ValueError:
-        raise ValueError(f"--folds got {text!r}; give all, or different numbers such as 0,2") from None
+        raise ValueError(
+            f"--folds got {text!r}; give all, or different numbers such as 0,2"
+        ) from None
 
 
 class Watcher:

@@ -7,7 +7,13 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from factorizer.commands.console import Json, goes_to_subcommand, print_json, print_line, user_errors
+from factorizer.commands.console import (
+    Json,
+    goes_to_subcommand,
+    print_json,
+    print_line,
+    user_errors,
+)
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -29,9 +35,11 @@ def presets(context: typer.Context, json: Json = False) -> None:
 
 @app.command("show")
 def show_preset(
-    name: Annotated[str, typer.Argument(help="A preset's name, a YAML file, or zoo:NAME.")], json: Json = False
+    name: Annotated[str, typer.Argument(help="A preset's name, a YAML file, or zoo:NAME.")],
+    json: Json = False,
 ) -> None:
-    """Print a preset as YAML with a comment per field: save it, change it, and give it as --preset FILE."""
+    """Print a preset as YAML with a comment per field: save it, change it, and give it as --preset
+    FILE."""
     from factorizer.preset_files import load_preset, to_yaml
 
     with user_errors():

@@ -31,21 +31,34 @@ ROUNDS = 3
 
 def profile(
     preset: Annotated[str, typer.Option(help="A preset's name, or a YAML file.")],
-    model: Annotated[list[str] | None, typer.Option(help="Only this system; may be repeated.")] = None,
-    measure: Annotated[bool, typer.Option("--measure", help="Measure time and memory on this CPU: minutes.")] = False,
+    model: Annotated[
+        list[str] | None, typer.Option(help="Only this system; may be repeated.")
+    ] = None,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure time and memory on this CPU: minutes.")
+    ] = False,
     rounds: Annotated[
-        int | None, typer.Option(min=1, max=1000, help=f"Timed rounds of --measure, {ROUNDS} unless given.")
+        int | None,
+        typer.Option(min=1, max=1000, help=f"Timed rounds of --measure, {ROUNDS} unless given."),
     ] = None,
     scores: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=PATH", help="A system's scores.csv or run, for Dice; may be repeated."),
+        typer.Option(
+            metavar="NAME=PATH", help="A system's scores.csv or run, for Dice; may be repeated."
+        ),
     ] = None,
-    json: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the rows as JSON; - prints them.")] = None,
-    figure: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw them: .png, .svg or .pdf.")] = None,
+    json: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the rows as JSON; - prints them.")
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw them: .png, .svg or .pdf.")
+    ] = None,
 ) -> None:
-    """Show what each system costs: parameters and FLOPs beside the paper's, time and memory on request.
+    """Show what each system costs: parameters and FLOPs beside the paper's, time and memory on
+    request.
 
-    FLOPs are in the paper's convention: twice the multiply-adds, with 5 operations per normalized element.
+    FLOPs are in the paper's convention: twice the multiply-adds, with 5 operations per normalized
+    element.
     """
     from factorizer.evaluation.scores import mean_dice
     from factorizer.files import write_atomically
@@ -79,13 +92,18 @@ def profile(
             rows = table.measure_memory(rows, settings, lambda: progress.advance(task))
             save()  # the long part may still fail
             task = progress.add_task("time", total=2 * len(rows) * ((rounds or ROUNDS) + 1))
-            rows = table.measure_time(rows, settings, rounds or ROUNDS, lambda: progress.advance(task))
+            rows = table.measure_time(
+                rows, settings, rounds or ROUNDS, lambda: progress.advance(task)
+            )
         text = save()
         if figure:
             from factorizer.profiling.figure import draw_profile
             from factorizer.reports.escapes import escape_label
 
-            title = f"{escape_label(preset)}: {settings.in_channels} x {' x '.join(map(str, settings.data.patch_size))}"
+            title = (
+                f"{escape_label(preset)}: {settings.in_channels} x "
+                f"{' x '.join(map(str, settings.data.patch_size))}"
+            )
             write_atomically(figure, draw_profile(rows, title, file_format))
     if str(json) == "-":
         typer.echo(text)
@@ -106,7 +124,8 @@ def parse_scores(scores: Sequence[str], names: Sequence[str]) -> dict[str, Path]
         name, sign, path = text.partition("=")
         if not sign or name not in names or name in paths or not Path(path).exists():
             raise ValueError(
-                f"--scores got {text!r}; give NAME=PATH, each NAME once and one of {', '.join(names)}, "
+                f"--scores got {text!r}; give NAME=PATH, each NAME once and one of "
+                f"{', '.join(names)}, "
                 "PATH an existing scores.csv or run folder"
             )
         paths[name] = Path(path)
@@ -126,7 +145,9 @@ def profile_table(rows: Sequence[Row]) -> Table:
 
     columns: dict[str, list[Any]] = {
         "system": [row.model for row in rows],
-        "params, M": [None if row.params is None else small_or(row.params / 1e6, 3) for row in rows],
+        "params, M": [
+            None if row.params is None else small_or(row.params / 1e6, 3) for row in rows
+        ],
         "paper": [row.paper_params_m for row in rows],
         "GFLOPs": [None if row.gflops is None else small_or(row.gflops, 2) for row in rows],
         "paper ": [row.paper_gflops for row in rows],
@@ -142,7 +163,11 @@ def profile_table(rows: Sequence[Row]) -> Table:
         values = [getattr(row, field) for row in rows]
         columns[title] = [None if value is None else form.format(value) for value in values]
     table = Table(title=None)
-    used = {title: values for title, values in columns.items() if any(value is not None for value in values)}
+    used = {
+        title: values
+        for title, values in columns.items()
+        if any(value is not None for value in values)
+    }
     for title in used:
         table.add_column(title, justify="left" if title == "system" else "right", no_wrap=True)
     for cells in zip(*used.values(), strict=True):

@@ -1,4 +1,5 @@
-"""Commands that are stopped by Ctrl-C or SIGTERM say how to continue, and end with the exit code that shells expect."""
+"""Commands that are stopped by Ctrl-C or SIGTERM say how to continue, and end with the exit code
+that shells expect."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ class Terminated(BaseException):
 
 @contextmanager
 def stoppable(advice: str) -> Iterator[None]:
-    """Print advice where the command is stopped; the exit code is then 130 for Ctrl-C and 143 for SIGTERM."""
+    """Print advice where the command is stopped; the exit code is then 130 for Ctrl-C and 143 for
+    SIGTERM."""
     try:
         with sigterm_raises():
             yield
@@ -33,7 +35,8 @@ def stoppable(advice: str) -> Iterator[None]:
 
 @contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Turn SIGTERM into an exception. Only the main thread can: elsewhere the signal does what it did."""
+    """Turn SIGTERM into an exception. Only the main thread can: elsewhere the signal does what it
+    did."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise Terminated

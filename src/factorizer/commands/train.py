@@ -14,7 +14,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from factorizer.commands.console import print_line, print_table, say, scores_table, track, user_errors
+from factorizer.commands.console import (
+    print_line,
+    print_table,
+    say,
+    scores_table,
+    track,
+    user_errors,
+)
 from factorizer.training.environment import check_environment
 from factorizer.training.signals import Interrupted
 
@@ -25,35 +32,61 @@ if TYPE_CHECKING:
 
 
 PresetName = Annotated[str, typer.Option("--preset", help="A preset's name, or a YAML file.")]
-DataFolder = Annotated[Path, typer.Option("--data", help="The folder of the data set, or a CSV or JSON list.")]
+DataFolder = Annotated[
+    Path, typer.Option("--data", help="The folder of the data set, or a CSV or JSON list.")
+]
 RunFolder = Annotated[
     Path | None,
-    typer.Option("--out", help="The folder of the run, runs/PRESET-SYSTEM unless given; fold K goes to OUT/foldK."),
+    typer.Option(
+        "--out",
+        help="The folder of the run, runs/PRESET-SYSTEM unless given; fold K goes to OUT/foldK.",
+    ),
 ]
 ModelName = Annotated[str | None, typer.Option("--model", help="Another system than the preset's.")]
 Changes = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Change a field of the preset; may be repeated."),
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Change a field of the preset; may be repeated."
+    ),
 ]
 Split = Annotated[
-    Path | None, typer.Option("--split", metavar="FILE", help="A split: CSV with case, fold, or nnU-Net's.")
+    Path | None,
+    typer.Option("--split", metavar="FILE", help="A split: CSV with case, fold, or nnU-Net's."),
 ]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")]
 Devices = Annotated[
     int | None,
-    typer.Option("--devices", min=1, max=1024, help="Devices per node; those of torchrun or SLURM unless given."),
+    typer.Option(
+        "--devices",
+        min=1,
+        max=1024,
+        help="Devices per node; those of torchrun or SLURM unless given.",
+    ),
 ]
 Nodes = Annotated[
-    int | None, typer.Option("--nodes", min=1, max=10_000, help="Machines; those of torchrun or SLURM unless given.")
+    int | None,
+    typer.Option(
+        "--nodes", min=1, max=10_000, help="Machines; those of torchrun or SLURM unless given."
+    ),
 ]
 Precision = Annotated[str, typer.Option("--precision", help="32, bf16 or 16.")]
-Accumulate = Annotated[int, typer.Option("--accumulate", min=1, max=4096, help="Split a step's batch, to save memory.")]
-Workers = Annotated[int, typer.Option("--workers", min=0, max=256, help="Processes that prepare patches.")]
+Accumulate = Annotated[
+    int, typer.Option("--accumulate", min=1, max=4096, help="Split a step's batch, to save memory.")
+]
+Workers = Annotated[
+    int, typer.Option("--workers", min=0, max=256, help="Processes that prepare patches.")
+]
 Recompute = Annotated[
-    bool, typer.Option("--checkpoint-activations", help="Compute activations again instead of keeping them.")
+    bool,
+    typer.Option(
+        "--checkpoint-activations", help="Compute activations again instead of keeping them."
+    ),
 ]
 Init = Annotated[
-    str | None, typer.Option("--init", metavar="RUN/foldK|zoo:NAME", help="Start from a trained model where it fits.")
+    str | None,
+    typer.Option(
+        "--init", metavar="RUN/foldK|zoo:NAME", help="Start from a trained model where it fits."
+    ),
 ]
 FIRST_LINE, LINE_EVERY = 15, 60  # seconds, where progress goes to a file
 
@@ -63,13 +96,18 @@ def train(
     data: DataFolder,
     out: RunFolder = None,
     fold: Annotated[
-        str, typer.Option(help="The fold that is held out; all: none, to train on every case, without scores.")
+        str,
+        typer.Option(
+            help="The fold that is held out; all: none, to train on every case, without scores."
+        ),
     ] = "0",
     model: ModelName = None,
     init: Init = None,
     changes: Changes = None,
     split: Split = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with a run that was interrupted.")
+    ] = False,
     device: Device = "auto",
     devices: Devices = None,
     nodes: Nodes = None,
@@ -94,7 +132,9 @@ def train(
             split=split,
             resume=resume,
             init=init,
-            machine=Machine(device, devices, nodes, precision, accumulate, workers, checkpoint_activations),
+            machine=Machine(
+                device, devices, nodes, precision, accumulate, workers, checkpoint_activations
+            ),
             callbacks=[make_progress(settings.training.batch_size)],
             say=say,
             track=track,
@@ -111,7 +151,9 @@ def cross_validate(
     preset: PresetName,
     data: DataFolder,
     out: RunFolder = None,
-    fold: Annotated[int | None, typer.Option(min=0, max=9_999, help="Only this fold, as one job of an array.")] = None,
+    fold: Annotated[
+        int | None, typer.Option(min=0, max=9_999, help="Only this fold, as one job of an array.")
+    ] = None,
     model: ModelName = None,
     init: Init = None,
     changes: Changes = None,
@@ -139,7 +181,9 @@ def cross_validate(
             fold=fold,
             split=split,
             init=init,
-            machine=Machine(device, devices, nodes, precision, accumulate, workers, checkpoint_activations),
+            machine=Machine(
+                device, devices, nodes, precision, accumulate, workers, checkpoint_activations
+            ),
             callbacks=[make_progress(settings.training.batch_size)],
             say=say,
             track=track,
@@ -152,13 +196,18 @@ def cross_validate(
 def stoppable(again: str) -> Iterator[None]:
     """End with the exit code of a shell, 130 for Ctrl-C and 143 for SIGTERM, and say how to resume.
 
-    So it is wherever the signal comes: while cases are read or scored too. Training itself saves first.
+    So it is wherever the signal comes: while cases are read or scored too. Training itself saves
+    first.
     """
 
     def interrupt(number: int, frame: object) -> None:
         raise Interrupted(number)
 
-    heard = (signal.SIGINT, signal.SIGTERM) if threading.current_thread() is threading.main_thread() else ()
+    heard = (
+        (signal.SIGINT, signal.SIGTERM)
+        if threading.current_thread() is threading.main_thread()
+        else ()
+    )
     before = {number: signal.signal(number, interrupt) for number in heard}
     try:
         yield
@@ -189,13 +238,16 @@ def settle(preset: str, model: str | None, changes: list[str] | None) -> Preset:
     """The preset with the changes asked for."""
     from factorizer.preset_files import change_preset, load_preset, refuse_idle_options
 
-    changed = change_preset(load_preset(preset), [*([f"model.name={model}"] if model else []), *(changes or [])])
+    changed = change_preset(
+        load_preset(preset), [*([f"model.name={model}"] if model else []), *(changes or [])]
+    )
     refuse_idle_options(changed, changes or [])
     return changed
 
 
 def say_if_long(settings: Preset, data: Path, device: str, resume: bool = False) -> None:
-    """Before anything is done, tell of a training that takes days on a CPU, and what to do instead."""
+    """Before anything is done, tell of a training that takes days on a CPU, and what to do
+    instead."""
     import torch
 
     from factorizer.inference.load import choose_device
@@ -219,7 +271,8 @@ def print_scores(file: Path) -> None:
 
 
 def make_progress(batch_size: int) -> Callback:
-    """A bar with loss, learning rate, samples per second and time left, and one for each validation.
+    """A bar with loss, learning rate, samples per second and time left, and one for each
+    validation.
 
     Where standard error is no terminal there is a line instead, the first within a minute."""
     from lightning.pytorch import Callback, LightningModule
@@ -242,7 +295,9 @@ def make_progress(batch_size: int) -> Callback:
             self.left = TimeLeft(
                 step=trainer.global_step,
                 max_steps=trainer.max_steps,
-                validate_every=max(1, int(trainer.val_check_interval) // trainer.accumulate_grad_batches),
+                validate_every=max(
+                    1, int(trainer.val_check_interval) // trainer.accumulate_grad_batches
+                ),
                 batch_size=batch_size,
                 windows=sum(pl_module.sliding.count(shape) for shape in held_out_shapes(trainer)),
             )
@@ -252,7 +307,9 @@ def make_progress(batch_size: int) -> Callback:
                 "training", total=trainer.max_steps, completed=trainer.global_step, state=""
             )
 
-        def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
+        def on_train_batch_end(
+            self, trainer: Trainer, pl_module: LightningModule, *args: Any
+        ) -> None:
             assert self.bar is not None
             metrics = trainer.callback_metrics
             if "learning_rate" not in metrics:  # the first parts of an accumulated batch
@@ -261,7 +318,9 @@ def make_progress(batch_size: int) -> Callback:
             self.left.end_step(trainer.global_step, now)
             state = f"loss {float(metrics['loss']):.4f}  rate {float(metrics['learning_rate']):.2e}"
             if self.left.step_seconds is not None:
-                state += f"  {batch_size / self.left.step_seconds:.2f} samples/s  {self.left.text()}"
+                state += (
+                    f"  {batch_size / self.left.step_seconds:.2f} samples/s  {self.left.text()}"
+                )
             self.bar.update(self.training, completed=trainer.global_step, state=state)
             if not self.bar.console.is_terminal and now > self.next_line:
                 say(f"step {trainer.global_step:,} of {trainer.max_steps:,}  {state}")
@@ -285,7 +344,9 @@ def make_progress(batch_size: int) -> Callback:
         def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
             self.stop()
 
-        def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        def on_exception(
+            self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
+        ) -> None:
             self.stop()
 
         def stop(self) -> None:

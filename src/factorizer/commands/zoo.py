@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from factorizer.commands.console import Json, goes_to_subcommand, print_json, print_table, say, user_errors
+from factorizer.commands.console import (
+    Json,
+    goes_to_subcommand,
+    print_json,
+    print_table,
+    say,
+    user_errors,
+)
 
 if TYPE_CHECKING:
     from factorizer.inference.zoo import ZooModel
@@ -29,16 +36,28 @@ def zoo(context: typer.Context, json: Json = False) -> None:
         return
     table = Table("model", "takes", "finds, with mean Dice [95 %] of held-out cases", "MB")
     for model in models:
-        finds = [f"{d.region} {d.mean:.3f} [{d.low:.3f}, {d.high:.3f}], {d.cases} cases" for d in model.dice]
+        finds = [
+            f"{d.region} {d.mean:.3f} [{d.low:.3f}, {d.high:.3f}], {d.cases} cases"
+            for d in model.dice
+        ]
         table.add_row(
-            f"zoo:{model.name}", ", ".join(model.preset.data.channels), "\n".join(finds), f"{model.megabytes:.1f}"
+            f"zoo:{model.name}",
+            ", ".join(model.preset.data.channels),
+            "\n".join(finds),
+            f"{model.megabytes:.1f}",
         )
     print_table(table)
-    say("factorizer zoo show NAME tells more; factorizer predict --model zoo:NAME uses one. Not for clinical use.")
+    say(
+        "factorizer zoo show NAME tells more; factorizer predict --model zoo:NAME uses one. Not "
+        "for "
+        "clinical use."
+    )
 
 
 @app.command("show")
-def show_model(name: Annotated[str, typer.Argument(help="A model of the zoo.")], json: Json = False) -> None:
+def show_model(
+    name: Annotated[str, typer.Argument(help="A model of the zoo.")], json: Json = False
+) -> None:
     """Print a model's card: data, licence, training, scores, intended use and limits."""
     from factorizer.inference.zoo import describe_model
 

@@ -1,8 +1,10 @@
-"""The seven random changes of a training patch, in the paper's order (appendix A), and elastic deformation.
+"""The seven random changes of a training patch, in the paper's order (appendix A), and elastic
+deformation.
 
-What is drawn is split from what is done: `draw_augmentation` takes all random numbers from a generator,
-`apply_augmentation` is a plain function of them. MONAI's transforms do the work; its random ones draw other
-distributions than the paper's (a standard deviation for a variance, a scale per axis).
+What is drawn is split from what is done: `draw_augmentation` takes all random numbers from a
+generator, `apply_augmentation` is a plain function of them. MONAI's transforms do the work; its
+random ones draw other distributions than the paper's (a standard deviation for a variance, a scale
+per axis).
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class Changes:
     gamma: float | None = None
 
 
-def draw_augmentation(settings: Augmentation, *, channels: int, dims: int, generator: np.random.Generator) -> Changes:
+def draw_augmentation(
+    settings: Augmentation, *, channels: int, dims: int, generator: np.random.Generator
+) -> Changes:
     """Draw each change with its probability and from its range."""
 
     def happens(probability: float) -> bool:
@@ -53,17 +57,40 @@ def draw_augmentation(settings: Augmentation, *, channels: int, dims: int, gener
     affine = settings.affine
     moved = happens(affine.probability)
     angles = tuple(
-        uniform(affine.rotation_degrees) * concerns(affine.axes, axis) for axis in range(3 if dims == 3 else 1)
+        uniform(affine.rotation_degrees) * concerns(affine.axes, axis)
+        for axis in range(3 if dims == 3 else 1)
     )
     scale = uniform(affine.scale)
-    flips = tuple(happens(settings.flip.probability) and concerns(settings.flip.axes, axis) for axis in range(dims))
-    noise = uniform(settings.gaussian_noise.variance) if happens(settings.gaussian_noise.probability) else None
+    flips = tuple(
+        happens(settings.flip.probability) and concerns(settings.flip.axes, axis)
+        for axis in range(dims)
+    )
+    noise = (
+        uniform(settings.gaussian_noise.variance)
+        if happens(settings.gaussian_noise.probability)
+        else None
+    )
     seed = int(generator.integers(2**31))
     smoothing = settings.gaussian_smoothing
-    sigmas = tuple(uniform(smoothing.sigma_voxels) if happens(smoothing.probability) else None for _ in range(channels))
-    factor = uniform(settings.scale_intensity.factor) if happens(settings.scale_intensity.probability) else None
-    offset = uniform(settings.shift_intensity.offset) if happens(settings.shift_intensity.probability) else None
-    gamma = uniform(settings.adjust_contrast.gamma) if happens(settings.adjust_contrast.probability) else None
+    sigmas = tuple(
+        uniform(smoothing.sigma_voxels) if happens(smoothing.probability) else None
+        for _ in range(channels)
+    )
+    factor = (
+        uniform(settings.scale_intensity.factor)
+        if happens(settings.scale_intensity.probability)
+        else None
+    )
+    offset = (
+        uniform(settings.shift_intensity.offset)
+        if happens(settings.shift_intensity.probability)
+        else None
+    )
+    gamma = (
+        uniform(settings.adjust_contrast.gamma)
+        if happens(settings.adjust_contrast.probability)
+        else None
+    )
     elastic = settings.elastic  # last, so that the paper's seven are the same with and without it
     displacement = uniform(elastic.displacement_voxels) if happens(elastic.probability) else None
     return Changes(
@@ -92,8 +119,8 @@ def apply_augmentation(
 ) -> tuple[Tensor, Tensor]:
     """Change a patch (C, *spatial) and its label map (*spatial); labels move by nearest neighbour.
 
-    With `spacing_mm` of the voxels rotation and deformation are in space: they do not shear thick slices. What comes
-    from outside the patch is zero.
+    With `spacing_mm` of the voxels rotation and deformation are in space: they do not shear thick
+    slices. What comes from outside the patch is zero.
     """
     if changes.rotation_degrees is not None or changes.displacement_voxels is not None:
         places = places_looked_up(label.shape, changes, spacing_mm)
@@ -106,7 +133,9 @@ def apply_augmentation(
         image = image + torch.randn(image.shape, generator=generator) * changes.noise_variance**0.5
     if any(sigma is not None for sigma in changes.smoothing_sigmas):
         smoothed = zip(image, changes.smoothing_sigmas, strict=True)
-        image = torch.stack([x if s is None else as_tensor(GaussianSmooth(s)(x[None]))[0] for x, s in smoothed])
+        image = torch.stack(
+            [x if s is None else as_tensor(GaussianSmooth(s)(x[None]))[0] for x, s in smoothed]
+        )
     if changes.intensity_factor is not None:
         image = image * changes.intensity_factor
     if changes.intensity_offset is not None:
@@ -116,14 +145,23 @@ def apply_augmentation(
     return image.contiguous(), label.contiguous()
 
 
-def places_looked_up(shape: Sequence[int], changes: Changes, spacing_mm: Sequence[float] | None) -> Tensor:
-    """Where each voxel of the changed patch comes from: voxels from the centre (dims + 1, *shape), homogeneous."""
+def places_looked_up(
+    shape: Sequence[int], changes: Changes, spacing_mm: Sequence[float] | None
+) -> Tensor:
+    """Where each voxel of the changed patch comes from: voxels from the centre (dims + 1, *shape),
+    homogeneous."""
     dims = len(shape)
     voxel = [s / min(spacing_mm) for s in spacing_mm] if spacing_mm else [1.0] * dims
-    to_space, to_voxels = (create_scale(dims, s, backend="torch") for s in (voxel, [1 / v for v in voxel]))
-    rotation = create_rotate(dims, [radians(a) for a in changes.rotation_degrees or [0.0] * dims], backend="torch")
+    to_space, to_voxels = (
+        create_scale(dims, s, backend="torch") for s in (voxel, [1 / v for v in voxel])
+    )
+    rotation = create_rotate(
+        dims, [radians(a) for a in changes.rotation_degrees or [0.0] * dims], backend="torch"
+    )
     scaling = create_scale(dims, [1 / (changes.scale or 1.0)] * dims, backend="torch")
-    places, _ = AffineGrid(affine=to_voxels @ rotation @ scaling @ to_space, dtype=np.float32)(shape)
+    places, _ = AffineGrid(affine=to_voxels @ rotation @ scaling @ to_space, dtype=np.float32)(
+        shape
+    )
     places = as_tensor(places)
     if changes.displacement_voxels is not None:
         places[:dims] += displacement_field(shape, changes, voxel)
@@ -131,24 +169,32 @@ def places_looked_up(shape: Sequence[int], changes: Changes, spacing_mm: Sequenc
 
 
 def displacement_field(shape: Sequence[int], changes: Changes, voxel: Sequence[float]) -> Tensor:
-    """A free-form deformation (D. Rueckert et al. 1999): cubic B-splines between displaced control points.
+    """A free-form deformation (D. Rueckert et al. 1999): cubic B-splines between displaced control
+    points.
 
-    `voxel` is the side of a voxel per axis, over the smallest; the result (dims, *shape) is in voxels.
+    `voxel` is the side of a voxel per axis, over the smallest; the result (dims, *shape) is in
+    voxels.
     """
     assert changes.displacement_voxels is not None
     bases = [
-        spline_basis(n, changes.control_spacing_voxels / side) for n, side in zip(shape, voxel, strict=True)
+        spline_basis(n, changes.control_spacing_voxels / side)
+        for n, side in zip(shape, voxel, strict=True)
     ]  # (n, control points) per axis
     generator = torch.Generator().manual_seed(changes.displacement_seed)
-    field = torch.rand(len(shape), *(basis.shape[1] for basis in bases), generator=generator) * 2 - 1
+    field = (
+        torch.rand(len(shape), *(basis.shape[1] for basis in bases), generator=generator) * 2 - 1
+    )
     for basis in bases:
-        field = torch.tensordot(field, basis, dims=([1], [1]))  # an axis in front is interpolated and comes last
+        field = torch.tensordot(
+            field, basis, dims=([1], [1])
+        )  # an axis in front is interpolated and comes last
     moves = [concerns(changes.displacement_axes, axis) / side for axis, side in enumerate(voxel)]
     return field * changes.displacement_voxels * torch.tensor(moves).view(-1, *[1] * len(shape))
 
 
 def spline_basis(size: int, distance: float) -> Tensor:
-    """Weights (size, control points) of control points `distance` voxels apart, one of them in the centre."""
+    """Weights (size, control points) of control points `distance` voxels apart, one of them in the
+    centre."""
     places = (np.arange(size) - (size - 1) / 2) / distance
     reach = int(places[-1]) + 2
     points = np.arange(-reach, reach + 1)

@@ -1,8 +1,9 @@
 """Procedural anatomy: tissue maps of skull-stripped brains, tumours, strokes and hippocampi.
 
-Everything is drawn from a generator on a grid of coordinates in -1..1, left to right, back to front, bottom to top.
-What makes the scans hard is what looks like a lesion and is none: vessels and meninges as bright as enhancing tumour,
-patches of white matter as bright as oedema, fluid as dark as necrosis. Single voxels do not tell them apart, shapes do.
+Everything is drawn from a generator on a grid of coordinates in -1..1, left to right, back to
+front, bottom to top. What makes the scans hard is what looks like a lesion and is none: vessels and
+meninges as bright as enhancing tumour, patches of white matter as bright as oedema, fluid as dark
+as necrosis. Single voxels do not tell them apart, shapes do.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from scipy.ndimage import gaussian_filter
 Array = NDArray[Any]
 Generator = np.random.Generator
 
-OUTSIDE, FLUID, GREY, WHITE, EDEMA, NECROSIS, ENHANCING, VESSEL, SPOT, CYST, STROKE, SHINE = range(12)
+OUTSIDE, FLUID, GREY, WHITE, EDEMA, NECROSIS, ENHANCING, VESSEL, SPOT, CYST, STROKE, SHINE = range(
+    12
+)
 
 
 def smooth_noise(shape: tuple[int, ...], width: float, generator: Generator) -> Array:
@@ -40,7 +43,9 @@ def make_brain(shape: tuple[int, ...], generator: Generator) -> tuple[Array, Arr
     size = min(shape)
     points = coordinates(shape)
     points = points + 0.05 * np.stack([smooth_noise(shape, size / 6, generator) for _ in range(3)])
-    axes = tuple(generator.uniform(low, high) for low, high in ((0.68, 0.78), (0.82, 0.92), (0.64, 0.74)))
+    axes = tuple(
+        generator.uniform(low, high) for low, high in ((0.68, 0.78), (0.82, 0.92), (0.64, 0.74))
+    )
     folds = smooth_noise(shape, size / 28, generator)
     depth = 0.97 - ellipsoid(points, (0, 0, 0), axes) - 0.02 * folds
     tissue = np.full(shape, OUTSIDE, np.uint8)
@@ -48,12 +53,16 @@ def make_brain(shape: tuple[int, ...], generator: Generator) -> tuple[Array, Arr
     ribbon = 0.14 + 0.05 * smooth_noise(shape, size / 20, generator)
     tissue[(depth > 0) & (depth < ribbon)] = GREY
     tissue[(depth > 0) & (depth < 0.18) & (folds > 0.85 + 2 * depth)] = FLUID  # sulci
-    tissue[(depth > 0) & (depth < 0.3) & (np.abs(points[0]) < 0.02)] = FLUID  # between the hemispheres
+    tissue[(depth > 0) & (depth < 0.3) & (np.abs(points[0]) < 0.02)] = (
+        FLUID  # between the hemispheres
+    )
     for side in (-1, 1):
         nucleus = ellipsoid(points, (0.27 * side, 0.08, -0.02), (0.11, 0.2, 0.14))
         tissue[(nucleus < 1) & (depth > 0.2)] = GREY
         scale = generator.uniform(0.7, 1.4)  # ventricles are never alike
-        ventricle = ellipsoid(points, (0.13 * side, -0.05, 0.08), (0.07 * scale, 0.36 * scale, 0.13 * scale))
+        ventricle = ellipsoid(
+            points, (0.13 * side, -0.05, 0.08), (0.07 * scale, 0.36 * scale, 0.13 * scale)
+        )
         tissue[(ventricle < 1) & (depth > 0.15)] = FLUID
     return tissue, depth
 
@@ -78,7 +87,8 @@ def pick_centre(allowed: Array, generator: Generator) -> tuple[float, ...]:
 
 
 def add_tumour(tissue: Array, depth: Array, generator: Generator) -> None:
-    """A necrotic core, a broken enhancing rim and oedema that follows the white matter, in place."""
+    """A necrotic core, a broken enhancing rim and oedema that follows the white matter, in
+    place."""
     shape, size = tissue.shape, min(tissue.shape)
     centre = pick_centre((tissue == WHITE) & (depth > 0.25), generator)
     radius = generator.uniform(0.17, 0.3)
@@ -90,14 +100,17 @@ def add_tumour(tissue: Array, depth: Array, generator: Generator) -> None:
     follows = np.isin(tissue, (WHITE, SPOT, CYST, VESSEL)) | (distance < 1.15)
     tissue[brain & (distance < reach) & follows & (tissue != FLUID)] = EDEMA
     core = brain & (distance < 1)
-    rim = core & (distance > generator.uniform(0.5, 0.68) + 0.1 * smooth_noise(shape, size / 16, generator))
+    rim = core & (
+        distance > generator.uniform(0.5, 0.68) + 0.1 * smooth_noise(shape, size / 16, generator)
+    )
     tissue[core] = NECROSIS
     gaps = smooth_noise(shape, size / 12, generator) > generator.uniform(1.0, 1.8)
     tissue[rim & ~gaps] = ENHANCING
 
 
 def add_strokes(tissue: Array, depth: Array, generator: Generator) -> None:
-    """One to three infarcts of one hemisphere, from specks to a whole territory, and spots that only shine on DWI."""
+    """One to three infarcts of one hemisphere, from specks to a whole territory, and spots that
+    only shine on DWI."""
     shape, size = tissue.shape, min(tissue.shape)
     points = coordinates(shape)
     side = generator.choice((-1, 1))
@@ -132,10 +145,16 @@ def make_hippocampus(shape: tuple[int, ...], generator: Generator) -> tuple[Arra
     bend, tilt = generator.uniform(0.3, 0.5), generator.uniform(-0.15, 0.15)
     middle_x, middle_z = bend * (y - 0.1) ** 2 - 0.12, tilt * y - 0.1 + 0.12 * y**2
     along = (y - generator.uniform(-0.05, 0.05)) / generator.uniform(0.68, 0.78)
-    thickness = (0.2 + 0.09 * along) * np.sqrt(np.clip(1 - along**2, 0, None))  # thick head, thin tail
-    offset = np.hypot((x - middle_x) / 1.25, z - middle_z) + 0.015 * smooth_noise(shape, size / 10, generator)
+    thickness = (0.2 + 0.09 * along) * np.sqrt(
+        np.clip(1 - along**2, 0, None)
+    )  # thick head, thin tail
+    offset = np.hypot((x - middle_x) / 1.25, z - middle_z) + 0.015 * smooth_noise(
+        shape, size / 10, generator
+    )
     inside = (offset < thickness) & (np.abs(along) < 1)
-    tissue[(offset < thickness * 1.45) & ~inside & (x > middle_x) & (z > middle_z)] = FLUID  # temporal horn
+    tissue[(offset < thickness * 1.45) & ~inside & (x > middle_x) & (z > middle_z)] = (
+        FLUID  # temporal horn
+    )
     tissue[inside] = GREY
     border = generator.uniform(0.05, 0.2) + 0.1 * (z - middle_z)
     label = np.where(inside, np.where(y > border, 1, 2), 0).astype(np.uint8)

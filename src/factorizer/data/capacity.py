@@ -1,4 +1,5 @@
-"""How much memory there is, and what a case gets that would take more, or whose file cannot be opened."""
+"""How much memory there is, and what a case gets that would take more, or whose file cannot be
+opened."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ REMEDY = "close other programs, resample or crop the image, or use a machine wit
 
 
 def available_bytes() -> float:
-    """Memory that this process can have: of the machine, or of its container; infinite where that is not known."""
+    """Memory that this process can have: of the machine, or of its container; infinite where that
+    is not known."""
     if not Path("/proc/meminfo").exists():
         return inf
     held = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -57,6 +59,10 @@ def opening_errors(case: str, file: Path) -> Iterator[None]:
         with memory_errors(case, str(file)):
             yield
     except FileNotFoundError:
-        raise DataError(Problem(case, str(file), "the file is missing", "add it, or remove the case")) from None
+        raise DataError(
+            Problem(case, str(file), "the file is missing", "add it, or remove the case")
+        ) from None
     except PermissionError:
-        raise DataError(Problem(case, str(file), "the file cannot be read", "give yourself permission")) from None
+        raise DataError(
+            Problem(case, str(file), "the file cannot be read", "give yourself permission")
+        ) from None

@@ -1,4 +1,5 @@
-"""What a data set is once its files are found: cases, their channels and labels, and what is wrong with them."""
+"""What a data set is once its files are found: cases, their channels and labels, and what is wrong
+with them."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ HIGHEST_LABEL = 255
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with a case or with the data set (case ""): what was found, where, and what to do."""
+    """Something wrong with a case or with the data set (case ""): what was found, where, and what
+    to do."""
 
     case: str
     file: str
@@ -73,9 +75,10 @@ class Case:
 class Cohort:
     """The cases of a data set, with the names of its channels and labels.
 
-    `label_values` turns the values on disk into those of `labels`; a value it does not have is an error. Both are empty
-    where no description names the labels, as of loose files: a preset then takes them by value.
-    `regions` are the named unions of labels that the data set itself asks for, if it does.
+    `label_values` turns the values on disk into those of `labels`; a value it does not have is an
+    error. Both are empty where no description names the labels, as of loose files: a preset then
+    takes them by value. `regions` are the named unions of labels that the data set itself asks for,
+    if it does.
     """
 
     root: Path
@@ -86,7 +89,9 @@ class Cohort:
     label_values: Mapping[int, int]
     regions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    ignored: int | None = None  # the value of voxels that nobody judged: background in training, left out of scores
+    ignored: int | None = (
+        None  # the value of voxels that nobody judged: background in training, left out of scores
+    )
 
     def case(self, name: str) -> Case:
         return next(case for case in self.cases if case.name == name)
@@ -113,36 +118,61 @@ def make_cohort(
         got = ", ".join(f"{name} = {value}" for name, value in labels.items()) or "none"
         message = f"its labels are {got}"
         raise DataError(
-            Problem("", str(folder / "dataset.json"), message, f"give labels with values from 1 to {HIGHEST_LABEL}")
+            Problem(
+                "",
+                str(folder / "dataset.json"),
+                message,
+                f"give labels with values from 1 to {HIGHEST_LABEL}",
+            )
         )
     kept, duplicates = drop_duplicates(cases)
     problems = [*problems, *duplicates]
     if not kept and not problems:
-        problems.append(Problem("", str(folder), f"no case is found in this {layout} data set", "add images"))
+        problems.append(
+            Problem("", str(folder), f"no case is found in this {layout} data set", "add images")
+        )
     values = label_values or {0: 0, **{value: value for value in labels.values()}}
-    return Cohort(folder, layout, tuple(kept), channels, labels, values, regions or {}, tuple(problems), ignored)
+    return Cohort(
+        folder,
+        layout,
+        tuple(kept),
+        channels,
+        labels,
+        values,
+        regions or {},
+        tuple(problems),
+        ignored,
+    )
 
 
 def select_channels(cohort: Cohort, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The data set's names of the channels a preset wants: the same names, in capitals or not; as many that nobody
-    named, in their order; or the only one under another name, if that does not speak of another kind of scanner."""
+    """The data set's names of the channels a preset wants: the same names, in capitals or not; as
+    many that nobody named, in their order; or the only one under another name, if that does not
+    speak of another kind of scanner."""
     known = {channel.lower(): channel for case in cohort.cases for channel in case.channels}
     if known.keys() >= {channel.lower() for channel in wanted}:
         return tuple(known[channel.lower()] for channel in wanted)
     if len(wanted) == len(cohort.channels) and cohort.channels == unnamed_channels(len(wanted)):
         return cohort.channels
-    kinds = [{"CT", "PET"} & {name.upper() for name in names} for names in (wanted, cohort.channels)]
+    kinds = [
+        {"CT", "PET"} & {name.upper() for name in names} for names in (wanted, cohort.channels)
+    ]
     if len(wanted) == len(cohort.channels) == 1 and kinds[0] == kinds[1]:
         return cohort.channels
-    message = f"the preset wants the channels {', '.join(wanted)}, the data set has {', '.join(cohort.channels)}"
-    raise DataError(Problem("", str(cohort.root), message, "choose another preset or model, or other data"))
+    message = (
+        f"the preset wants the channels {', '.join(wanted)}, the data set has "
+        f"{', '.join(cohort.channels)}"
+    )
+    raise DataError(
+        Problem("", str(cohort.root), message, "choose another preset or model, or other data")
+    )
 
 
 def select_label_values(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, int]:
     """The values on disk that a preset's labels allow, and what they become; background stays 0.
 
-    Labels are the same that have the same name, in capitals or not; where names differ, or there are none, the same
-    value.
+    Labels are the same that have the same name, in capitals or not; where names differ, or there
+    are none, the same value.
     """
     if not cohort.labels:
         return values_of_unnamed(cohort, labels)
@@ -153,7 +183,10 @@ def select_label_values(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, 
     elif agree and set(theirs.values()) >= set(wanted.values()):
         ours = {value: value for value in labels.values()}
     else:
-        listed = [", ".join(f"{name} = {value}" for name, value in x.items()) for x in (cohort.labels, labels)]
+        listed = [
+            ", ".join(f"{name} = {value}" for name, value in x.items())
+            for x in (cohort.labels, labels)
+        ]
         message = f"its labels ({listed[0]}) are not the preset's ({listed[1]})"
         remedy = "take another preset, or name its labels as the data set does"
         raise DataError(Problem("", str(cohort.root), message, remedy))
@@ -162,7 +195,8 @@ def select_label_values(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, 
 
 
 def values_of_unnamed(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, int]:
-    """The values of labels that nobody named. A single label may also be drawn as 255, in pictures as any value."""
+    """The values of labels that nobody named. A single label may also be drawn as 255, in pictures
+    as any value."""
     values = {value: value for value in (0, *labels.values())}
     if len(labels) > 1:
         return values
@@ -177,14 +211,23 @@ def by_name(labels: Mapping[str, int]) -> dict[str, int]:
 
 
 def note_renamed_labels(cohort: Cohort, labels: Mapping[str, int]) -> list[Problem]:
-    """A warning where all of several labels have other names in a preset, and are told apart by their values alone."""
+    """A warning where all of several labels have other names in a preset, and are told apart by
+    their values alone."""
     theirs = {value: name for name, value in cohort.labels.items()}
     pairs = [f"{theirs[value]} as {name}" for name, value in labels.items() if value in theirs]
     if len(labels) == 1 or not pairs or by_name(cohort.labels).keys() & by_name(labels).keys():
         return []
-    message = f"its labels have other names than the preset's, and are taken by value: {', '.join(pairs)}"
+    message = (
+        f"its labels have other names than the preset's, and are taken by value: {', '.join(pairs)}"
+    )
     return [
-        Problem("", str(cohort.root), message, "if that is wrong, name the preset's as the data set does", "warning")
+        Problem(
+            "",
+            str(cohort.root),
+            message,
+            "if that is wrong, name the preset's as the data set does",
+            "warning",
+        )
     ]
 
 
@@ -193,7 +236,9 @@ def drop_duplicates(cases: Sequence[Case]) -> tuple[list[Case], list[Problem]]:
     counts = Counter(case.name for case in cases)
     problems = []
     for name in (name for name, count in counts.items() if count > 1):
-        files = [str(next(iter(case.channels.values())).file) for case in cases if case.name == name]
+        files = [
+            str(next(iter(case.channels.values())).file) for case in cases if case.name == name
+        ]
         message = f"the name stands for {len(files)} cases ({' and '.join(files)})"
         problems.append(Problem(name, "", message, "rename or remove all but one"))
     return [case for case in cases if counts[case.name] == 1], problems

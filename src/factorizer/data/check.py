@@ -1,4 +1,5 @@
-"""`factorizer data check`: read every image and label of a data set, and say what is there and what is wrong."""
+"""`factorizer data check`: read every image and label of a data set, and say what is there and what
+is wrong."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ class CaseSummary:
     shape: tuple[int, ...]
     spacing_mm: tuple[float, ...]
     ranges: Mapping[str, tuple[float, float]]  # of each channel
-    foreground_ranges: Mapping[str, tuple[float, float]]  # from the 0.5th to the 99.5th percentile, where a label is
+    foreground_ranges: Mapping[
+        str, tuple[float, float]
+    ]  # from the 0.5th to the 99.5th percentile, where a label is
     label_voxels: Mapping[str, int] | None  # of each label; None without a label map
     region_ml: Mapping[str, float] | None  # volume of each region; in 2D thousands of pixels
     intensities: Mapping[str, Intensities]  # of each channel: shares of its voxels
@@ -83,8 +86,13 @@ class Report:
         unread = len(wrong - {case.name for case in cases})
         lines = {
             "layout": self.layout,
-            "cases": f"{len(cases)} read, {len(wrong) - unread} of them with errors; {unread} could not be read",
-            "problems": f"{count(len(self.errors), 'error')}, {count(len(self.warnings), 'warning')}",
+            "cases": f"{len(cases)} read, {len(wrong) - unread} of them with errors; {unread} "
+            "could "
+            "not "
+            "be "
+            "read",
+            "problems": f"{count(len(self.errors), 'error')}, "
+            f"{count(len(self.warnings), 'warning')}",
             "channels": ", ".join(self.channels),
         }
         if not cases:
@@ -93,8 +101,12 @@ class Report:
         lines["spacing, mm"] = spread_per_axis([case.spacing_mm for case in cases], "{:.2f}")
         for channel in cases[0].ranges:
             low, high = zip(*(case.ranges[channel] for case in cases), strict=True)
-            lines[f"intensity, {channel}"] = f"{min(low):.4g} to {max(high):.4g} (median maximum {median(high):.4g})"
-        labelled = [case for case in cases if case.label_voxels is not None and case.region_ml is not None]
+            lines[f"intensity, {channel}"] = (
+                f"{min(low):.4g} to {max(high):.4g} (median maximum {median(high):.4g})"
+            )
+        labelled = [
+            case for case in cases if case.label_voxels is not None and case.region_ml is not None
+        ]
         if not labelled:
             return lines | {"labels": "none"}
         for label, value in self.labels.items():
@@ -120,7 +132,8 @@ def check_cohort(
     regions: Mapping[str, Sequence[str]] | None = None,
     advance: Callable[[], object] = lambda: None,
 ) -> Report:
-    """Read everything, with the channels, labels and regions of a preset, or with the data set's own."""
+    """Read everything, with the channels, labels and regions of a preset, or with the data set's
+    own."""
     cohort = name_labels(cohort, labels)
     labels = labels or cohort.labels
     regions = regions or cohort.regions or {name: (name,) for name in labels}
@@ -171,14 +184,30 @@ def summarize(
     foreground: dict[str, tuple[float, float]] = {}
     if case.label is not None:
         label = read_label(case, label_values, volume.grid)
-        label_voxels = {name: int(np.count_nonzero(label == value)) for name, value in labels.items()}
+        label_voxels = {
+            name: int(np.count_nonzero(label == value)) for name, value in labels.items()
+        }
         masks = labels_to_regions(label, labels, regions)
-        region_ml = {name: float(np.count_nonzero(mask) * ml) for name, mask in zip(regions, masks, strict=True)}
+        region_ml = {
+            name: float(np.count_nonzero(mask) * ml)
+            for name, mask in zip(regions, masks, strict=True)
+        }
         if label.any():
             ends = (np.percentile(x[label > 0], (0.5, 99.5)).tolist() for x in volume.array)
-            foreground = {channel: (low, high) for channel, (low, high) in zip(channels, ends, strict=True)}
+            foreground = {
+                channel: (low, high) for channel, (low, high) in zip(channels, ends, strict=True)
+            }
     shape = tuple(volume.array.shape[1:])
-    summary = CaseSummary(case.name, shape, volume.spacing_mm, ranges, foreground, label_voxels, region_ml, intensities)
+    summary = CaseSummary(
+        case.name,
+        shape,
+        volume.spacing_mm,
+        ranges,
+        foreground,
+        label_voxels,
+        region_ml,
+        intensities,
+    )
     return summary, problems
 
 
@@ -190,5 +219,6 @@ def spread(values: Sequence[float], form: str) -> str:
 
 def spread_per_axis(values: Sequence[Sequence[float]], form: str) -> str:
     return " x ".join(
-        f"({text})" if "/" in (text := spread(axis, form)) else text for axis in zip(*values, strict=True)
+        f"({text})" if "/" in (text := spread(axis, form)) else text
+        for axis in zip(*values, strict=True)
     )

@@ -1,4 +1,5 @@
-"""A page of cases: the slice with most foreground of each, every channel, and the regions drawn on it."""
+"""A page of cases: the slice with most foreground of each, every channel, and the regions drawn on
+it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,11 @@ def draw_contact_sheet(cohort: Cohort, names: Sequence[str], channels: Sequence[
     for row, name in enumerate(names):
         case = cohort.case(name)
         volume = read_image(case, channels)
-        label = read_label(case, cohort.label_values, volume.grid) if case.label else np.zeros(volume.array.shape[1:])
+        label = (
+            read_label(case, cohort.label_values, volume.grid)
+            if case.label
+            else np.zeros(volume.array.shape[1:])
+        )
         image, mask = pick_slice(volume.array, label)
         for column, picture in enumerate([*image, image[0]]):
             panel = axes[row, column]
@@ -36,11 +41,20 @@ def draw_contact_sheet(cohort: Cohort, names: Sequence[str], channels: Sequence[
             panel.imshow(picture, cmap="gray", vmin=min(low, 0), vmax=high)
             panel.set_axis_off()
             if row == 0:
-                panel.set_title("label" if column == len(channels) else channels[column], fontsize=9)
+                panel.set_title(
+                    "label" if column == len(channels) else channels[column], fontsize=9
+                )
         highest = max(cohort.labels.values())
-        style = {"cmap": ListedColormap(palette), "vmin": 1, "vmax": highest, "interpolation": "nearest"}
+        style = {
+            "cmap": ListedColormap(palette),
+            "vmin": 1,
+            "vmax": highest,
+            "interpolation": "nearest",
+        }
         axes[row, -1].imshow(np.ma.masked_equal(mask, 0), alpha=0.6, **style)
-        axes[row, 0].text(-0.04, 0.5, name, rotation=90, ha="right", va="center", transform=axes[row, 0].transAxes)
+        axes[row, 0].text(
+            -0.04, 0.5, name, rotation=90, ha="right", va="center", transform=axes[row, 0].transAxes
+        )
     draw_legend(figure, cohort.labels, text_color="black")
     buffer = BytesIO()
     figure.savefig(buffer, format="png", dpi=100)
@@ -57,15 +71,20 @@ def label_colors(labels: Mapping[str, int]) -> dict[str, str]:
 def draw_legend(figure: Figure, labels: Mapping[str, int], *, text_color: str) -> Legend:
     """Which colour is which label, below a figure."""
     handles = [Patch(color=color, label=name) for name, color in label_colors(labels).items()]
-    style = {"ncols": min(len(handles), 7), "frameon": False, "labelcolor": text_color, "fontsize": 8}
+    style = {
+        "ncols": min(len(handles), 7),
+        "frameon": False,
+        "labelcolor": text_color,
+        "fontsize": 8,
+    }
     return figure.legend(handles=handles, loc="outside lower center", **style)
 
 
 def pick_slice(image: Array, label: Array) -> tuple[Array, Array]:
     """What to show of a case (C, *spatial), as rows and columns of a picture.
 
-    Of a volume the axial slice with most foreground, or the middle one where there is none, with the patient's left
-    on the left and the front on top; a 2D image is shown as it is.
+    Of a volume the axial slice with most foreground, or the middle one where there is none, with
+    the patient's left on the left and the front on top; a 2D image is shown as it is.
     """
     if label.ndim == 2:
         return image, label

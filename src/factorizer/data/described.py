@@ -1,4 +1,5 @@
-"""Data sets that a dataset.json describes: those of the Medical Segmentation Decathlon and of nnU-Net."""
+"""Data sets that a dataset.json describes: those of the Medical Segmentation Decathlon and of
+nnU-Net."""
 
 from __future__ import annotations
 
@@ -26,7 +27,9 @@ def read_description(folder: Path) -> dict[str, Any]:
     except FileError as error:
         raise DataError(Problem("", error.file, error.reason, error.remedy)) from None
     if not isinstance(description, dict):
-        raise DataError(Problem("", str(file), "it holds no description", "compare it with a published one"))
+        raise DataError(
+            Problem("", str(file), "it holds no description", "compare it with a published one")
+        )
     return description
 
 
@@ -46,7 +49,9 @@ def parsing(folder: Path) -> Iterator[None]:
 
 def mapping_of(value: Any, place: str) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        raise DescriptionError(f"{place} is {shorten(value)}; it should be names with values in braces")
+        raise DescriptionError(
+            f"{place} is {shorten(value)}; it should be names with values in braces"
+        )
     return value
 
 
@@ -66,7 +71,9 @@ def number_of(value: Any, place: str) -> int:
     """A whole number from 0 on, also in quotation marks, as keys must be."""
     digits = str(value) if type(value) in (int, str) else ""
     if not re.fullmatch(r"[0-9]{1,9}", digits):
-        raise DescriptionError(f"{place} is {shorten(value)}; it should be a whole number, 0 or more")
+        raise DescriptionError(
+            f"{place} is {shorten(value)}; it should be a whole number, 0 or more"
+        )
     return int(digits)
 
 
@@ -82,9 +89,13 @@ def parse_channels(names: Any, place: str) -> tuple[str, ...]:
     """Names by number, in their order."""
     by_number: dict[int, str] = {}
     for key, name in mapping_of(names, place).items():
-        by_number[number_of(key, f"a number of {place}")] = text_of(name, f"channel {shorten(key)} of {place}")
+        by_number[number_of(key, f"a number of {place}")] = text_of(
+            name, f"channel {shorten(key)} of {place}"
+        )
     if len(by_number) > MOST_CHANNELS:
-        raise DescriptionError(f"{place} names {len(by_number)} channels; at most {MOST_CHANNELS} are read")
+        raise DescriptionError(
+            f"{place} names {len(by_number)} channels; at most {MOST_CHANNELS} are read"
+        )
     return unique_channels(by_number[number] for number in sorted(by_number))
 
 
@@ -100,7 +111,11 @@ def read_msd(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
             paths = mapping_of(entry, "an entry of training")
             image = folder / text_of(paths.get("image"), "image of an entry of training")
             has_label = bool(paths.get("label"))
-            label = folder / text_of(paths["label"], "label of an entry of training") if has_label else None
+            label = (
+                folder / text_of(paths["label"], "label of an entry of training")
+                if has_label
+                else None
+            )
             files.append((image, label))
     cases, problems = [], []
     for image, label in files:
@@ -109,7 +124,9 @@ def read_msd(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
         if missing:
             problems += [missing_file(name, file, "dataset.json lists it") for file in missing]
             continue
-        sources = {channel: Source(image, index, len(channels)) for index, channel in enumerate(channels)}
+        sources = {
+            channel: Source(image, index, len(channels)) for index, channel in enumerate(channels)
+        }
         cases.append(numbered_case(name, sources, label, description))
     return make_cohort(folder, "msd", cases, channels, labels, problems)
 
@@ -124,17 +141,27 @@ def parse_msd_labels(labels: Any) -> dict[str, int]:
     return values
 
 
-def numbered_case(name: str, channels: Mapping[str, Source], label: Path | None, about: Mapping[str, Any]) -> Case:
-    """Its number tells the patient of the Decathlon's hippocampi: 2k - 1 and 2k are taken as two sides of a scan, as
-    the medians of all 55 such pairs that were seen are within 8 %, while scales differ by orders of magnitude."""
+def numbered_case(
+    name: str, channels: Mapping[str, Source], label: Path | None, about: Mapping[str, Any]
+) -> Case:
+    """Its number tells the patient of the Decathlon's hippocampi: 2k - 1 and 2k are taken as two
+    sides of a scan, as the medians of all 55 such pairs that were seen are within 8 %, while scales
+    differ by orders of magnitude."""
     number = re.fullmatch(r"hippocampus_(\d{3})", name)
     if number is None or str(about.get("description", "")).startswith("Synthetic"):
         return Case(name, channels, label)
-    return Case(name, channels, label, f"hippocampus scan {(int(number[1]) + 1) // 2}", patient_is_sure=False)
+    return Case(
+        name,
+        channels,
+        label,
+        f"hippocampus scan {(int(number[1]) + 1) // 2}",
+        patient_is_sure=False,
+    )
 
 
 def read_nnunet(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
-    """nnU-Net raw data: one file per channel, numbered; labels by name, or regions as lists of values."""
+    """nnU-Net raw data: one file per channel, numbered; labels by name, or regions as lists of
+    values."""
     if not description.get("channel_names"):
         return None
     with parsing(folder):
@@ -147,7 +174,10 @@ def read_nnunet(folder: Path, description: Mapping[str, Any]) -> Cohort | None:
     values: dict[int, int] = {}
     if ignored is not None:
         values[ignored] = 0
-        message, remedy = "voxels labelled ignore are read as background", "leave them out of the data if that is wrong"
+        message, remedy = (
+            "voxels labelled ignore are read as background",
+            "leave them out of the data if that is wrong",
+        )
         problems.append(Problem("", str(folder / "dataset.json"), message, remedy, "warning"))
     cases, wrong = number_cases(folder, channels, ending, description)
     values |= {0: 0, **{value: value for value in labels.values()}}
@@ -169,7 +199,11 @@ def number_cases(
             continue
         if extra:
             message = f"there are {len(numbered)} channels, but dataset.json names {len(channels)}"
-            problems.append(Problem(name, str(numbered[extra[0]]), message, "remove the file, or name the channel"))
+            problems.append(
+                Problem(
+                    name, str(numbered[extra[0]]), message, "remove the file, or name the channel"
+                )
+            )
             continue
         label = folder / "labelsTr" / f"{name}{ending}"
         sources = {channel: Source(numbered[index]) for index, channel in enumerate(channels)}
@@ -190,11 +224,17 @@ def find_numbered(folder: Path, ending: str) -> dict[str, dict[int, Path]]:
     return files
 
 
-def read_nnunet_labels(entries: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
-    """Labels by name; an entry with several values is a region over labels named by their values."""
+def read_nnunet_labels(
+    entries: Mapping[str, Any],
+) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
+    """Labels by name; an entry with several values is a region over labels named by their
+    values."""
     lists: dict[str, list[int]] = {}
     for name, entry in entries.items():
-        values = [number_of(value, f"label {name}") for value in (entry if isinstance(entry, list) else [entry])]
+        values = [
+            number_of(value, f"label {name}")
+            for value in (entry if isinstance(entry, list) else [entry])
+        ]
         if values != [0]:
             lists[name] = values
     if all(len(values) == 1 for values in lists.values()):
@@ -202,4 +242,6 @@ def read_nnunet_labels(entries: Mapping[str, Any]) -> tuple[dict[str, int], dict
     single = {values[0]: name for name, values in lists.items() if len(values) == 1}
     every = sorted({value for values in lists.values() for value in values})
     names = {value: single.get(value, f"label{value}") for value in every}
-    return {names[v]: v for v in every}, {name: tuple(names[v] for v in values) for name, values in lists.items()}
+    return {names[v]: v for v in every}, {
+        name: tuple(names[v] for v in values) for name, values in lists.items()
+    }

@@ -22,17 +22,24 @@ FORMS = "give a CSV with the columns case and fold, a folds.json, or nnU-Net's s
 def draw_folds(
     cases: Sequence[Case], *, num_folds: int, seed: int, volumes: Mapping[str, float] | None = None
 ) -> Folds:
-    """Deal the patients into folds of about equal size; with `volumes` also of about equal lesion volumes.
+    """Deal the patients into folds of about equal size; with `volumes` also of about equal lesion
+    volumes.
 
-    Patients are shuffled, or put in the order of their volumes and shuffled within runs of `num_folds`, and
-    dealt out in turn.
+    Patients are shuffled, or put in the order of their volumes and shuffled within runs of
+    `num_folds`, and dealt out in turn.
     """
     patients: dict[str, list[str]] = defaultdict(list)
     for case in cases:
         patients[case.owner].append(case.name)
     if len(patients) < num_folds:
-        message = f"{count(len(patients), 'labelled patient')} cannot be dealt into {num_folds} folds"
-        remedy = "use fewer folds (training.folds)" if len(patients) > 1 else "give labels of at least two patients"
+        message = (
+            f"{count(len(patients), 'labelled patient')} cannot be dealt into {num_folds} folds"
+        )
+        remedy = (
+            "use fewer folds (training.folds)"
+            if len(patients) > 1
+            else "give labels of at least two patients"
+        )
         raise DataError(Problem("", "", message, remedy))
     generator = np.random.default_rng(seed)
     names = sorted(patients)
@@ -42,14 +49,17 @@ def draw_folds(
     folds: Folds = {fold: [] for fold in range(num_folds)}
     for first in range(0, len(order), num_folds):
         run = order[first : first + num_folds]
-        places = generator.permutation(num_folds)[: len(run)] if volumes is not None else range(len(run))
+        places = (
+            generator.permutation(num_folds)[: len(run)] if volumes is not None else range(len(run))
+        )
         for place, patient in zip(places, run, strict=True):
             folds[int(place)] += patients[patient]
     return {fold: sorted(names) for fold, names in folds.items()}
 
 
 def read_folds(file: Path, cases: Sequence[Case]) -> Folds:
-    """Folds from a CSV (columns case, fold), a folds.json or nnU-Net's splits_final.json, for the cases there are."""
+    """Folds from a CSV (columns case, fold), a folds.json or nnU-Net's splits_final.json, for the
+    cases there are."""
     given = read_fold_of(file)
     missing = [case.name for case in cases if case.name not in given]
     if missing:
@@ -62,25 +72,34 @@ def read_folds(file: Path, cases: Sequence[Case]) -> Folds:
 
 
 def read_own_folds(file: Path, cases: Sequence[Case]) -> Folds:
-    """The folds that a run wrote down, of the cases that there are: it was trained on them, whatever is right today."""
+    """The folds that a run wrote down, of the cases that there are: it was trained on them,
+    whatever is right today."""
     given = read_fold_of(file)
     known = [case for case in cases if case.name in given]
     if not known:
-        message = f"none of the {count(len(cases), 'case')} is in it ({', '.join(list(given)[:3])}, ...)"
-        raise DataError(Problem("", str(file), message, "give the data that the run was begun with"))
+        message = (
+            f"none of the {count(len(cases), 'case')} is in it ({', '.join(list(given)[:3])}, ...)"
+        )
+        raise DataError(
+            Problem("", str(file), message, "give the data that the run was begun with")
+        )
     return gather(given, known)
 
 
 def read_fold_of(file: Path) -> dict[str, int]:
     """The fold of each case."""
     try:
-        pairs = list(read_folds_json(file) if file.suffix.lower() == ".json" else read_folds_csv(file))
+        pairs = list(
+            read_folds_json(file) if file.suffix.lower() == ".json" else read_folds_csv(file)
+        )
     except FileError as error:
         raise DataError(Problem("", error.file, error.reason, FORMS)) from None
     given: dict[str, int] = {}
     for name, fold in pairs:
         if given.setdefault(name, fold) != fold:
-            raise DataError(Problem(name, str(file), f"case {name} stands in two folds", "keep one"))
+            raise DataError(
+                Problem(name, str(file), f"case {name} stands in two folds", "keep one")
+            )
     return given
 
 
@@ -96,29 +115,42 @@ def read_folds_csv(file: Path) -> Iterator[tuple[str, int]]:
     columns = list(rows[0][1]) if rows else []
     if not {"case", "fold"} <= set(columns):
         got = ", ".join(columns) or "none"
-        raise DataError(Problem("", str(file), f"its columns are {got}", "give the columns case and fold"))
+        raise DataError(
+            Problem("", str(file), f"its columns are {got}", "give the columns case and fold")
+        )
     for line, cells in rows:
         name = cells["case"]
         if not name:
-            raise DataError(Problem("", str(file), f"line {line} has no case", "give its name, or remove the line"))
+            raise DataError(
+                Problem(
+                    "", str(file), f"line {line} has no case", "give its name, or remove the line"
+                )
+            )
         yield name, parse_fold(file, f"line {line}: case {name}", cells["fold"])
 
 
 def parse_fold(file: Path, whose: str, text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", text):
-        raise DataError(Problem("", str(file), f"{whose} has the fold {text[:40]!r}", "give whole numbers"))
+        raise DataError(
+            Problem("", str(file), f"{whose} has the fold {text[:40]!r}", "give whole numbers")
+        )
     return int(text)
 
 
 def read_folds_json(file: Path) -> Iterator[tuple[str, int]]:
-    """Ours, or nnU-Net's list of splits: what is in no validation set is a fold of its own, always trained on."""
+    """Ours, or nnU-Net's list of splits: what is in no validation set is a fold of its own, always
+    trained on."""
     content = read_json(file)
     folds: dict[str, list[str]] = {}
     if isinstance(content, list) and content:
         for number, split in enumerate(content):
             folds[str(number)] = list_names(file, split, "val", f"split {number}")
         validated = {name for names in folds.values() for name in names}
-        trained = {name for i, split in enumerate(content) for name in list_names(file, split, "train", f"split {i}")}
+        trained = {
+            name
+            for i, split in enumerate(content)
+            for name in list_names(file, split, "train", f"split {i}")
+        }
         folds[str(len(folds))] = sorted(trained - validated)
     else:
         given = content.get("folds") if isinstance(content, dict) else None
@@ -149,7 +181,9 @@ def split_fold(folds: Folds, fold: int) -> tuple[list[str], list[str]]:
     """The cases to train on and the cases held out."""
     if not folds.get(fold):
         listed = ", ".join(str(k) for k, names in folds.items() if names)
-        raise DataError(Problem("", "", f"fold {fold} has no cases", f"choose one of the folds {listed}"))
+        raise DataError(
+            Problem("", "", f"fold {fold} has no cases", f"choose one of the folds {listed}")
+        )
     training = sorted(name for other, names in folds.items() if other != fold for name in names)
     if not training:
         raise DataError(Problem("", "", f"all cases are in fold {fold}", "give at least two folds"))
@@ -163,4 +197,6 @@ def check_patients(folds: Mapping[int, Sequence[str]], cases: Sequence[Case], fi
         for name in names:
             if place.setdefault(owner[name], fold) != fold:
                 message = f"patient {owner[name]} is in the folds {place[owner[name]]} and {fold}"
-                raise DataError(Problem(name, file, message, "put all cases of a patient into one fold"))
+                raise DataError(
+                    Problem(name, file, message, "put all cases of a patient into one fold")
+                )

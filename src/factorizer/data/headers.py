@@ -10,7 +10,8 @@ from factorizer.data.naming import MOST_CHANNELS, is_picture, unnamed_channels
 
 
 def name_channels(file: Path) -> tuple[str, ...]:
-    """Names for the channels of a file that nobody named: colours of a picture, numbers of a volume."""
+    """Names for the channels of a file that nobody named: colours of a picture, numbers of a
+    volume."""
     return picture_channels(file) if is_picture(file) else unnamed_channels(count_channels(file))
 
 
@@ -19,7 +20,8 @@ def picture_channels(file: Path) -> tuple[str, ...]:
 
 
 def count_channels(file: Path) -> int:
-    """1 or 3 of a picture, the fourth axis of a volume. What cannot be opened is reported when it is read."""
+    """1 or 3 of a picture, the fourth axis of a volume. What cannot be opened is reported when it
+    is read."""
     try:
         image = open_image("", file)
     except DataError:

@@ -1,4 +1,5 @@
-"""Reading images: NIfTI and 2D pictures into arrays in one orientation, or an error that names file and remedy."""
+"""Reading images: NIfTI and 2D pictures into arrays in one orientation, or an error that names file
+and remedy."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ LABEL_ROUNDING = 1e-3  # by which the values of labels stored with a scale facto
 
 @dataclass(frozen=True, eq=False)
 class VoxelGrid:
-    """A grid of voxels in space: shape (X, Y, Z) and the affine from voxel indices to mm; 2D without an affine."""
+    """A grid of voxels in space: shape (X, Y, Z) and the affine from voxel indices to mm; 2D
+    without an affine."""
 
     shape: tuple[int, ...]
     affine: NDArray[np.float64]
@@ -48,7 +50,9 @@ class VoxelGrid:
         corners = np.array(np.meshgrid(*((0, n - 1) for n in self.shape))).reshape(self.dims, -1)
         corners = np.vstack((corners, np.ones(corners.shape[1])))
         with np.errstate(over="ignore", invalid="ignore"):  # of an origin that cannot be
-            apart = np.linalg.norm(((self.affine - other.affine) @ corners)[: self.dims], axis=0).max()
+            apart = np.linalg.norm(
+                ((self.affine - other.affine) @ corners)[: self.dims], axis=0
+            ).max()
         if not apart <= GRID_TOLERANCE * min(other.spacing_mm):
             return f"its corners are up to {apart:.2f} mm away"
         return ""
@@ -56,7 +60,8 @@ class VoxelGrid:
 
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """An array (C, *spatial) in the orientation nearest to left-right, posterior-anterior, inferior-superior.
+    """An array (C, *spatial) in the orientation nearest to left-right, posterior-anterior,
+    inferior-superior.
 
     `grid` is that of the file, before it was turned; `restore_orientation` turns an array back.
     """
@@ -108,7 +113,9 @@ def read_image(case: Case, channels: Sequence[str] | None = None) -> Volume:
     if missing:
         have = ", ".join(case.channels) or "none"
         message = f"channel {', '.join(missing)} is missing (there is {have})"
-        raise DataError(Problem(case.name, "", message, "add the file, or name other channels in the preset"))
+        raise DataError(
+            Problem(case.name, "", message, "add the file, or name other channels in the preset")
+        )
     files = {case.channels[channel].file: None for channel in wanted}  # in order, each once
     opened = {file: open_image(case.name, file) for file in files}
     first = opened[case.channels[wanted[0]].file].grid
@@ -128,13 +135,19 @@ def read_image(case: Case, channels: Sequence[str] | None = None) -> Volume:
         return Volume(turn_to_canonical(np.stack(arrays), first), first)
 
 
-def check_channel(case: Case, channel: str, image: ImageFile, first: VoxelGrid, wanted: Sequence[str]) -> None:
+def check_channel(
+    case: Case, channel: str, image: ImageFile, first: VoxelGrid, wanted: Sequence[str]
+) -> None:
     """A channel's file lies on the grid of the first, and holds as many channels as expected."""
     source = case.channels[channel]
     difference = image.grid.differs_from(first)
     if difference:
         message = f"channel {channel} is not on the grid of {wanted[0]}: {difference}"
-        raise DataError(Problem(case.name, str(source.file), message, f"register and resample it to {wanted[0]}"))
+        raise DataError(
+            Problem(
+                case.name, str(source.file), message, f"register and resample it to {wanted[0]}"
+            )
+        )
     check_count(case.name, source, image, wanted)
 
 
@@ -142,7 +155,11 @@ def check_count(case: str, source: Source, image: ImageFile, wanted: Sequence[st
     """A file holds as many channels as it should."""
     count = image.shape[-1] if len(image.shape) > image.grid.dims else 1
     if count != source.count:
-        message = f"it holds {count} channel{'s' * (count > 1)} (shape {image.shape}), but should hold {source.count}"
+        message = (
+            f"it holds {count} channel{'s' * (count > 1)} (shape {image.shape}), but "
+            "should hold "
+            f"{source.count}"
+        )
         if source.count == len(wanted):
             message += f" ({', '.join(wanted)})"
         remedy = "give a file per channel, or correct this one or the data set's list of channels"
@@ -150,12 +167,23 @@ def check_count(case: str, source: Source, image: ImageFile, wanted: Sequence[st
 
 
 def check_size(case: Case, opened: Mapping[Path, ImageFile], voxels: int) -> None:
-    """Refuse what memory does not hold, and large files of nothing: noise alone keeps images from shrinking so."""
+    """Refuse what memory does not hold, and large files of nothing: noise alone keeps images from
+    shrinking so."""
     for file, image in opened.items():
         if image.memory_bytes > LARGE_BYTES and image.expansion > EMPTY_EXPANSION:
-            message = f"its shape is {image.shape}, and the file is {image.expansion:.0f} times smaller: it is empty"
-            raise DataError(Problem(case.name, str(file), message, "crop it to what it shows, or replace it"))
-    wanted = sum(image.memory_bytes for image in opened.values()) + 2 * 4 * voxels  # float32, and all in one array
+            message = (
+                f"its shape is {image.shape}, and the file is {image.expansion:.0f} times "
+                "smaller: "
+                "it "
+                "is "
+                "empty"
+            )
+            raise DataError(
+                Problem(case.name, str(file), message, "crop it to what it shows, or replace it")
+            )
+    wanted = (
+        sum(image.memory_bytes for image in opened.values()) + 2 * 4 * voxels
+    )  # float32, and all in one array
     refuse_too_large(case.name, str(next(iter(opened))), wanted, "reading its image")
 
 
@@ -171,14 +199,19 @@ def check_voxels(case: str, channel: str, source: Source, array: Array) -> Array
     if not array.any():
         is_tiny = " as far as float32 can tell; store it in another unit" if stored.any() else ""
         message = f"every voxel of channel {channel} is zero{is_tiny}"
-        raise DataError(Problem(case, str(source.file), message, "replace the image, or remove the case"))
+        raise DataError(
+            Problem(case, str(source.file), message, "replace the image, or remove the case")
+        )
     return array
 
 
 def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGrid) -> Array:
-    """The label map (*canonical shape of the image) as uint8, its values turned by `label_values`."""
+    """The label map (*canonical shape of the image) as uint8, its values turned by
+    `label_values`."""
     if case.label is None:
-        raise DataError(Problem(case.name, "", "the case has no label", "add its label, or remove the case"))
+        raise DataError(
+            Problem(case.name, "", "the case has no label", "add its label, or remove the case")
+        )
 
     def fail(message: str, remedy: str) -> DataError:
         return DataError(Problem(case.name, str(case.label), message, remedy))
@@ -201,16 +234,27 @@ def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGri
     unknown = [value for value in found if value not in label_values]
     if unknown:
         message = f"it has values that are not declared: {list_some(unknown)}"
-        remedy = f"correct the label, or choose a preset that declares them ({list_some(sorted(label_values))} are)"
+        remedy = (
+            "correct the label, or choose a preset that declares them "
+            f"({list_some(sorted(label_values))} are)"
+        )
         raise fail(message, remedy)
     if len(label_values) == 256:  # in binary pictures all values but 0 mean the same
         if len(found) > 2 and found[-1] < 128:
-            message = f"its values {list_some(found)} look like several classes, and pairs of pictures have one"
-            raise fail(message, "make a mask of each class and choose by mask_suffix, or use nnU-Net's layout")
+            message = (
+                f"its values {list_some(found)} look like several classes, and pairs of "
+                "pictures have one"
+            )
+            raise fail(
+                message,
+                "make a mask of each class and choose by mask_suffix, or use nnU-Net's layout",
+            )
     else:
         meant = [label_values[int(value)] for value in found if label_values[int(value)]]
         if len(set(meant)) < len(meant):
-            raise fail(f"its values {list_some(found)} name a label twice", "give each label one value")
+            raise fail(
+                f"its values {list_some(found)} name a label twice", "give each label one value"
+            )
     values = np.zeros(array.shape, np.uint8)
     for value in found:
         values[array == value] = label_values[int(value)]
@@ -222,7 +266,9 @@ def check_dimensions(case: Case, dims: int) -> None:
     file = next(iter(case.channels.values())).file
     if is_picture(file) != (dims == 2):
         message = f"it is {5 - dims}D, and the model is for {dims}D images"
-        raise DataError(Problem(case.name, str(file), message, "choose another model, or other data"))
+        raise DataError(
+            Problem(case.name, str(file), message, "choose another model, or other data")
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +283,8 @@ class ImageFile:
 
 
 def open_image(case: str, file: Path, *, as_label: bool = False) -> ImageFile:
-    """Read the header of a file; one that cannot be used, or is not true, is refused before any voxel is read."""
+    """Read the header of a file; one that cannot be used, or is not true, is refused before any
+    voxel is read."""
     if is_picture(file):
         shape = picture_shape(case, file)
         grid = VoxelGrid(shape[:2], np.eye(3))

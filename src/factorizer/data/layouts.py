@@ -1,12 +1,13 @@
-"""The layouts of data sets on disk, each read into a `Cohort`. Names are looked at here, hardly an image is opened.
+"""The layouts of data sets on disk, each read into a `Cohort`. Names are looked at here, hardly an
+image is opened.
 
 | layout | how it is recognized |
 |---|---|
 | nnunet | `dataset.json` with `channel_names`, `imagesTr/CASE_0000.nii.gz` |
 | msd | `dataset.json` with `modality`, images with all channels in one file |
 | isles | BIDS: `[rawdata/]sub-*/ses-*/**/*_dwi.nii.gz`, `derivatives/**/*_msk.nii.gz` |
-| folders | `images/` and `labels/` (or `masks/`), also `imagesTr` and `labelsTr`, with files matched by name |
-| brats | a folder per case, also one level down (HGG, LGG), with `*_flair.nii.gz` or `*-t2f.nii.gz` |
+| folders | `images/` and `labels/` (`masks/`, `imagesTr`, `labelsTr`), files of the same name |
+| brats | a folder per case, or one level down (HGG, LGG), with `*_flair.nii.gz`, `*-t2f.nii.gz` |
 | pairs | 2D images beside their masks, `NAME.jpg` and `NAME_1stHO.png` |
 | list | no folder, a CSV or JSON file with the fields `case`, `label` and one per channel |
 """
@@ -25,11 +26,27 @@ from factorizer.data.headers import picture_channels
 from factorizer.data.lists import LIST_ENDINGS, read_list_cohort
 from factorizer.data.loose import read_image_folders
 from factorizer.data.naming import IMAGES_2D, MASK_SUFFIXES, NIFTI, canonical_channel, strip_ending
-from factorizer.data.walk import files_ending, list_deep, list_folder, list_folders, missing_file, one_file
+from factorizer.data.walk import (
+    files_ending,
+    list_deep,
+    list_folder,
+    list_folders,
+    missing_file,
+    one_file,
+)
 
-__all__ = ["IMAGES_2D", "LAYOUTS", "NIFTI", "UnknownLayout", "list_folder", "read_cohort", "strip_ending"]
+__all__ = [
+    "IMAGES_2D",
+    "LAYOUTS",
+    "NIFTI",
+    "UnknownLayout",
+    "list_folder",
+    "read_cohort",
+    "strip_ending",
+]
 
-# BraTS before and since 2023: what stands before a file's ending, the endings, and its label values as ours, which are
+# BraTS before and since 2023: what stands before a file's ending, the endings, and its label values
+# as ours, which are
 # those of the Decathlon (in the old style enhancing tumour is 4, in some copies 3)
 BRATS_STYLES = {
     "_": (("flair", "t1", "t1ce", "t2"), {0: 0, 1: 2, 2: 1, 3: 3, 4: 3}),
@@ -53,7 +70,8 @@ class UnknownLayout(DataError):  # noqa: N818
 
 
 def read_cohort(folder: Path, *, mask_suffix: str | None = None) -> Cohort:
-    """Recognize the layout of a data set and list its cases; `mask_suffix` says how 2D masks are named.
+    """Recognize the layout of a data set and list its cases; `mask_suffix` says how 2D masks are
+    named.
 
     Instead of a folder it may be a CSV or JSON list of cases.
     """
@@ -61,7 +79,11 @@ def read_cohort(folder: Path, *, mask_suffix: str | None = None) -> Cohort:
         return read_list_cohort(folder)
     if folder.is_file():
         message = "it is a file, not a folder"
-        remedy = "unpack it, and give the folder of the data set, or give a list of cases (.csv or .json)"
+        remedy = (
+            "unpack it, and give the folder of the data set, or give a list of cases (.csv "
+            "or "
+            ".json)"
+        )
         raise DataError(Problem("", str(folder), message, remedy))
     if not folder.is_dir() or not list_folder(folder):
         message = "the folder is empty" if folder.is_dir() else "there is no such folder"
@@ -71,14 +93,16 @@ def read_cohort(folder: Path, *, mask_suffix: str | None = None) -> Cohort:
         return cohort
     if mask_suffix is not None:
         message = f"no image has a mask named NAME{mask_suffix}"
-        raise UnknownLayout(Problem("", str(folder), message, "correct the suffix; it is for 2D images only"))
+        raise UnknownLayout(
+            Problem("", str(folder), message, "correct the suffix; it is for 2D images only")
+        )
     message = "no known layout is recognized in this folder"
     raise UnknownLayout(Problem("", str(folder), message, f"arrange it as one of: {LAYOUTS}"))
 
 
 def recognize(folder: Path, mask_suffix: str | None) -> Cohort | None:
-    """The cohort of the first layout that fits. Folders of images and labels come before BraTS, whose names of files
-    they may have."""
+    """The cohort of the first layout that fits. Folders of images and labels come before BraTS,
+    whose names of files they may have."""
     description = read_description(folder)
     if mask_suffix is not None:
         return read_pairs(folder, (mask_suffix,)) or read_image_folders(folder, mask_suffix)
@@ -93,9 +117,12 @@ def recognize(folder: Path, mask_suffix: str | None) -> Cohort | None:
 
 
 def read_isles(folder: Path) -> Cohort | None:
-    """ISLES'22 in BIDS form, with or without the rawdata level. FLAIR is there for presets that ask for it."""
+    """ISLES'22 in BIDS form, with or without the rawdata level. FLAIR is there for presets that ask
+    for it."""
     raw = folder / "rawdata" if (folder / "rawdata").is_dir() else folder
-    root = folder.absolute().parent if folder.absolute().name == "rawdata" else folder  # that of derivatives
+    root = (
+        folder.absolute().parent if folder.absolute().name == "rawdata" else folder
+    )  # that of derivatives
     sessions = name_sessions(raw)
     if not sessions:
         return None
@@ -107,14 +134,20 @@ def read_isles(folder: Path) -> Cohort | None:
         stem = f"{patient}_{session.name}"
         try:
             files = list_deep(session)
-            found = {c: one_file(name, session, files, f"_{c.lower()}") for c in (*channels, "FLAIR")}
+            found = {
+                c: one_file(name, session, files, f"_{c.lower()}") for c in (*channels, "FLAIR")
+            }
             mask = find_mask(name, root, session)
         except DataError as error:
             problems += [replace(problem, case=name) for problem in error.problems]
             continue
         missing = [channel for channel in channels if found[channel] is None]
         if missing:
-            problems.append(missing_file(name, session / "dwi" / f"{stem}_{missing[0].lower()}.nii.gz", missing[0]))
+            problems.append(
+                missing_file(
+                    name, session / "dwi" / f"{stem}_{missing[0].lower()}.nii.gz", missing[0]
+                )
+            )
             continue
         sources = {channel: Source(file) for channel, file in found.items() if file is not None}
         cases.append(Case(name, sources, mask, patient))
@@ -125,12 +158,20 @@ def read_isles(folder: Path) -> Cohort | None:
 
 
 def name_sessions(raw: Path) -> dict[Path, str]:
-    """The sessions of a BIDS data set, named by the patient, and by the session where somebody has several."""
-    patients = [path for path in list_folders(raw) if path.name.startswith("sub-") and os.access(path, os.R_OK)]
+    """The sessions of a BIDS data set, named by the patient, and by the session where somebody has
+    several."""
+    patients = [
+        path
+        for path in list_folders(raw)
+        if path.name.startswith("sub-") and os.access(path, os.R_OK)
+    ]
     folders = [path for patient in patients for path in list_folders(patient)]
     sessions = [path for path in folders if path.name.startswith("ses-")]
     several = len(sessions) > len({path.parent for path in sessions})
-    return {path: f"{path.parent.name}_{path.name}" if several else path.parent.name for path in sessions}
+    return {
+        path: f"{path.parent.name}_{path.name}" if several else path.parent.name
+        for path in sessions
+    }
 
 
 def find_mask(case: str, folder: Path, session: Path) -> Path | None:
@@ -160,12 +201,19 @@ def read_brats(folder: Path) -> Cohort | None:
     cases, problems = [], []
     for path in folders:
         if styles[path] != style:
-            message = f"the folder holds no files named *{style}{endings[0]}.nii.gz as the others do"
-            problems.append(Problem(path.name, str(path), message, "add them, or remove the folder"))
+            message = (
+                f"the folder holds no files named *{style}{endings[0]}.nii.gz as the others do"
+            )
+            problems.append(
+                Problem(path.name, str(path), message, "add them, or remove the folder")
+            )
             continue
         try:
             files = list_folder(path)
-            found = {c: one_file(path.name, path, files, style + e) for c, e in zip(channels, endings, strict=True)}
+            found = {
+                c: one_file(path.name, path, files, style + e)
+                for c, e in zip(channels, endings, strict=True)
+            }
             label = one_file(path.name, path, files, f"{style}seg")
         except DataError as error:
             problems += error.problems
@@ -173,18 +221,25 @@ def read_brats(folder: Path) -> Cohort | None:
         missing = [e for c, e in zip(channels, endings, strict=True) if found[c] is None]
         if missing:
             wanted = path / f"{path.name}{style}{missing[0]}.nii.gz"
-            problems.append(missing_file(path.name, wanted, f"channel {canonical_channel(missing[0])}"))
+            problems.append(
+                missing_file(path.name, wanted, f"channel {canonical_channel(missing[0])}")
+            )
             continue
         sources = {channel: Source(file) for channel, file in found.items() if file is not None}
         patient = re.sub(r"-\d{3}$", "", path.name) if style == "-" else path.name
         cases.append(Case(path.name, sources, label, patient))
         if label is None:
-            problems.append(missing_file(path.name, path / f"{path.name}{style}seg.nii.gz", "its label"))
-    return make_cohort(folder, "brats", cases, channels, BRATS_LABELS, problems, label_values=label_values)
+            problems.append(
+                missing_file(path.name, path / f"{path.name}{style}seg.nii.gz", "its label")
+            )
+    return make_cohort(
+        folder, "brats", cases, channels, BRATS_LABELS, problems, label_values=label_values
+    )
 
 
 def brats_styles(folders: Sequence[Path]) -> dict[Path, str | None]:
-    """Which of the two ways of naming the files in each folder follow; none where they are too many for BraTS."""
+    """Which of the two ways of naming the files in each folder follow; none where they are too many
+    for BraTS."""
     return {path: brats_style(path) for path in folders} if len(folders) <= MOST_FOLDERS else {}
 
 
@@ -199,8 +254,13 @@ def brats_style(folder: Path) -> str | None:
 
 
 def read_pairs(folder: Path, suffixes: Sequence[str]) -> Cohort | None:
-    """2D images and masks in one folder. Left and right eyes, NAME12L and NAME12R, are one patient."""
-    files = [file for file in list_folder(folder) if file.suffix.lower() in IMAGES_2D and not file.is_dir()]
+    """2D images and masks in one folder. Left and right eyes, NAME12L and NAME12R, are one
+    patient."""
+    files = [
+        file
+        for file in list_folder(folder)
+        if file.suffix.lower() in IMAGES_2D and not file.is_dir()
+    ]
     found = [s for s in suffixes if s and any(file.stem.endswith(s) for file in files)]
     if not found:
         return None
@@ -212,16 +272,28 @@ def read_pairs(folder: Path, suffixes: Sequence[str]) -> Cohort | None:
     masks = {file.stem.removesuffix(suffix): file for file in files if file.stem.endswith(suffix)}
     others = [file for file in files if not file.stem.endswith(suffix)]
     stems = {file.stem for file in others}
-    images = [f for f in others if f.stem in masks or not any(f.stem.startswith(f"{s}_") for s in stems - {f.stem})]
+    images = [
+        f
+        for f in others
+        if f.stem in masks or not any(f.stem.startswith(f"{s}_") for s in stems - {f.stem})
+    ]
     channels = picture_channels(images[0]) if images else ("grey",)
     cases, problems = [], []
     for file in images:
-        sources = {channel: Source(file, index, len(channels)) for index, channel in enumerate(channels)}
+        sources = {
+            channel: Source(file, index, len(channels)) for index, channel in enumerate(channels)
+        }
         patient = re.sub(r"(?<=\d)[LR]$", "", file.stem)
         cases.append(Case(file.stem, sources, masks.get(file.stem), patient))
         if file.stem not in masks:
-            problems.append(missing_file(file.stem, folder / f"{file.stem}{suffix}.png", "its mask"))
+            problems.append(
+                missing_file(file.stem, folder / f"{file.stem}{suffix}.png", "its mask")
+            )
     for stem in sorted(masks.keys() - {file.stem for file in images}):
-        problems.append(Problem(stem, str(masks[stem]), "the mask has no image", f"add the image {stem}.*"))
+        problems.append(
+            Problem(stem, str(masks[stem]), "the mask has no image", f"add the image {stem}.*")
+        )
     values = {value: int(value > 0) for value in range(256)}  # any value but 0 is foreground
-    return make_cohort(folder, "pairs", cases, channels, {"foreground": 1}, problems, label_values=values)
+    return make_cohort(
+        folder, "pairs", cases, channels, {"foreground": 1}, problems, label_values=values
+    )

@@ -1,5 +1,6 @@
-"""Lists of cases in a CSV or JSON file: the fields `case`, one per channel or `image` for a file with all of them, and
-for training `label` (or `mask`, `seg`) and, if a patient has several cases, `patient`.
+"""Lists of cases in a CSV or JSON file: the fields `case`, one per channel or `image` for a file
+with all of them, and for training `label` (or `mask`, `seg`) and, if a patient has several cases,
+`patient`.
 
 Names of fields may be in capitals or not, and files are named from the list's folder.
 """
@@ -14,7 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from factorizer.data.cases import Case, Cohort, DataError, Problem, Source, drop_duplicates, list_some
+from factorizer.data.cases import (
+    Case,
+    Cohort,
+    DataError,
+    Problem,
+    Source,
+    drop_duplicates,
+    list_some,
+)
 from factorizer.data.headers import name_channels
 from factorizer.data.naming import (
     MOST_CHANNELS,
@@ -35,7 +44,8 @@ LONGEST_NAME = 200
 
 @dataclass(frozen=True)
 class Entry:
-    """A case of a list: where it stands, and its cells by the name of the field, of channels in canonical spelling."""
+    """A case of a list: where it stands, and its cells by the name of the field, of channels in
+    canonical spelling."""
 
     place: str
     cells: Mapping[str, str]
@@ -64,16 +74,30 @@ def read_list(file: Path, channels: Sequence[str]) -> tuple[list[Case], list[Pro
 
 
 def read_list_cohort(file: Path) -> Cohort:
-    """The cases of a list with the channels that it names; what its labels are called is not known."""
+    """The cases of a list with the channels that it names; what its labels are called is not
+    known."""
     remedy = "give each case the fields case, label and one per channel, or case, label and image"
     entries, problems = read_entries(file, remedy)
     label = label_field(file, entries)
     channels, idle = find_channels(file, entries, remedy)
     if idle:
         message = f"the columns {list_some(idle)} hold no image files and are not used"
-        problems.append(Problem("", str(file), message, "write names of images into them if that is wrong", "warning"))
+        problems.append(
+            Problem(
+                "",
+                str(file),
+                message,
+                "write names of images into them if that is wrong",
+                "warning",
+            )
+        )
     if label is None:
-        message = f"it has no column {' or '.join(LABEL_FIELDS)}: there is nothing to train on or to score"
+        message = (
+            f"it has no column {' or '.join(LABEL_FIELDS)}: there is nothing to train on "
+            "or "
+            "to "
+            "score"
+        )
         problems.append(Problem("", str(file), message, "add one with the label files", "warning"))
 
     def make(entry: Entry) -> Case:
@@ -86,7 +110,11 @@ def read_list_cohort(file: Path) -> Cohort:
         files = [file.parent / entry.get(field) for field in wanted]
         case = add_label(make_case(entry.get("case"), files, channels), file, entry, label)
         if label and case.label is None:
-            problems.append(fault(file, entry, f"{case.name} has no {label}", "add it, or remove the case").problems[0])
+            problems.append(
+                fault(
+                    file, entry, f"{case.name} has no {label}", "add it, or remove the case"
+                ).problems[0]
+            )
         return case
 
     cases, problems = collect(entries, problems, make)
@@ -112,16 +140,21 @@ def fault(file: Path, entry: Entry, message: str, remedy: str) -> DataError:
 
 
 def read_entries(file: Path, remedy: str) -> tuple[list[Entry], list[Problem]]:
-    """The entries of a list whose cells are texts and whose case has a name that a file can have."""
+    """The entries of a list whose cells are texts and whose case has a name that a file can
+    have."""
     try:
-        rows = read_json_rows(file, remedy) if file.suffix.lower() == ".json" else read_csv_rows(file)
+        rows = (
+            read_json_rows(file, remedy) if file.suffix.lower() == ".json" else read_csv_rows(file)
+        )
     except FileError as error:
         raise DataError(Problem("", error.file, error.reason, error.remedy)) from None
     if not rows:
         raise DataError(Problem("", str(file), "it holds no list of cases", remedy))
     names = list(dict.fromkeys(str(name) for _, row in rows for name in row))
     if "case" not in map(str.lower, names):
-        raise DataError(Problem("", str(file), f"its columns are {list_some(names)}, and none is case", remedy))
+        raise DataError(
+            Problem("", str(file), f"its columns are {list_some(names)}, and none is case", remedy)
+        )
     entries: list[Entry] = []
     problems: list[Problem] = []
     for place, row in rows:
@@ -140,7 +173,10 @@ def read_csv_rows(file: Path) -> list[tuple[str, dict[str, Any]]]:
     first = read_text(file).partition("\n")[0]
     written = (name.strip(' "\r') for name in re.split(r"[,;\t]", first))
     spelling = {name.lower(): name for name in written}
-    return [(f"line {line}", {spelling.get(name, name): cell for name, cell in row.items()}) for line, row in rows]
+    return [
+        (f"line {line}", {spelling.get(name, name): cell for name, cell in row.items()})
+        for line, row in rows
+    ]
 
 
 def read_json_rows(file: Path, remedy: str) -> list[tuple[str, dict[str, Any]]]:
@@ -181,7 +217,9 @@ def check_name(file: Path, entry: Entry, remedy: str) -> None:
         raise fault(file, entry, "it has no case", remedy)
     if re.search(r"[/\\]|^\.{1,2}$", name) or len(name.encode()) > LONGEST_NAME:
         message = f"{name[:80]} has no name that can be a file's"
-        remedy = f"leave out slashes, do not call it . or .., and take at most {LONGEST_NAME} letters"
+        remedy = (
+            f"leave out slashes, do not call it . or .., and take at most {LONGEST_NAME} letters"
+        )
         raise fault(file, entry, message, remedy)
 
 
@@ -194,16 +232,23 @@ def label_field(file: Path, entries: Sequence[Entry]) -> str | None:
     return found[0] if found else None
 
 
-def find_channels(file: Path, entries: Sequence[Entry], remedy: str) -> tuple[tuple[str, ...], list[str]]:
-    """The columns with images, or as many names as the first `image` has channels; and the columns without."""
+def find_channels(
+    file: Path, entries: Sequence[Entry], remedy: str
+) -> tuple[tuple[str, ...], list[str]]:
+    """The columns with images, or as many names as the first `image` has channels; and the columns
+    without."""
     others = dict.fromkeys(name for entry in entries for name in entry.cells if name not in FIELDS)
-    channels = [name for name in others if any(is_image(Path(entry.get(name))) for entry in entries)]
+    channels = [
+        name for name in others if any(is_image(Path(entry.get(name))) for entry in entries)
+    ]
     images = (file.parent / entry.get("image") for entry in entries if entry.get("image"))
     first = next((image for image in images if os.path.isfile(image)), None)
     if not channels and entries and not any(entry.get("image") for entry in entries):
         raise DataError(Problem("", str(file), "it has no column with images", remedy))
     if len(channels) > MOST_CHANNELS:
-        message = f"it has {len(channels)} columns with images; at most {MOST_CHANNELS} channels are read"
+        message = (
+            f"it has {len(channels)} columns with images; at most {MOST_CHANNELS} channels are read"
+        )
         raise DataError(Problem("", str(file), message, "remove some"))
     named = tuple(channels) or (name_channels(first) if first else ("image",))
     return named, [name for name in others if name not in channels]
@@ -215,10 +260,14 @@ def check_file(file: Path, entry: Entry, field: str) -> None:
     if not os.path.isfile(named):
         what = "it is not a file" if os.path.exists(named) else "the file is missing"
         message = f"{what} ({field}, {entry.place} of {file.name})"
-        raise DataError(Problem(entry.get("case"), str(named), message, "add it, or correct the list"))
+        raise DataError(
+            Problem(entry.get("case"), str(named), message, "add it, or correct the list")
+        )
     if not is_image(named):
         message = f"it is no image ({field}, {entry.place} of {file.name})"
-        raise DataError(Problem(entry.get("case"), str(named), message, "give NIfTI files, or pictures for 2D"))
+        raise DataError(
+            Problem(entry.get("case"), str(named), message, "give NIfTI files, or pictures for 2D")
+        )
 
 
 def add_label(case: Case, file: Path, entry: Entry, field: str | None) -> Case:
@@ -229,13 +278,16 @@ def add_label(case: Case, file: Path, entry: Entry, field: str | None) -> Case:
 def make_case(name: str, files: Sequence[Path], channels: Sequence[str]) -> Case:
     """One file per channel, or one with all of them."""
     if len(files) == 1:
-        return Case(name, {c: Source(files[0], index, len(channels)) for index, c in enumerate(channels)})
+        return Case(
+            name, {c: Source(files[0], index, len(channels)) for index, c in enumerate(channels)}
+        )
     check_order(name, files, channels)
     return Case(name, {c: Source(file) for c, file in zip(channels, files, strict=True)})
 
 
 def check_order(name: str, files: Sequence[Path], channels: Sequence[str]) -> None:
-    """Each channel has a file of its own, and files that are named or numbered after channels are in their order."""
+    """Each channel has a file of its own, and files that are named or numbered after channels are
+    in their order."""
     remedy = f"give the files in the order {', '.join(channels)}"
     numbers = [NUMBERED.fullmatch(strip_ending(file.name)) for file in files]
     expected = [f"{number:04d}" for number in range(len(channels))]
@@ -250,4 +302,8 @@ def check_order(name: str, files: Sequence[Path], channels: Sequence[str]) -> No
             raise DataError(Problem(name, str(file), message, remedy))
         if files.count(file) > 1:
             message = f"it stands for {files.count(file)} channels"
-            raise DataError(Problem(name, str(file), message, f"give each of {', '.join(channels)} its own file"))
+            raise DataError(
+                Problem(
+                    name, str(file), message, f"give each of {', '.join(channels)} its own file"
+                )
+            )

@@ -20,7 +20,9 @@ SPELLINGS = {
     "T1Gd": ("t1gd", "t1ce", "t1c"),
     "T2": ("t2", "t2w"),
 }
-CHANNEL_NAMES = {"dwi": "DWI", "adc": "ADC"} | {text: name for name, texts in SPELLINGS.items() for text in texts}
+CHANNEL_NAMES = {"dwi": "DWI", "adc": "ADC"} | {
+    text: name for name, texts in SPELLINGS.items() for text in texts
+}
 
 
 def canonical_channel(name: str) -> str:
@@ -43,7 +45,9 @@ def unnamed_channels(count: int) -> tuple[str, ...]:
 
 def strip_ending(name: str) -> str:
     """A file's name without .nii.gz or another ending."""
-    return next((name.removesuffix(ending) for ending in NIFTI if name.endswith(ending)), Path(name).stem)
+    return next(
+        (name.removesuffix(ending) for ending in NIFTI if name.endswith(ending)), Path(name).stem
+    )
 
 
 def is_image(file: Path) -> bool:
@@ -64,7 +68,8 @@ def splits(stem: str) -> Iterator[tuple[str, str]]:
 
 
 def split_channel(stem: str, channels: Sequence[str]) -> tuple[str, str] | None:
-    """The case and the channel that a file's name ends in (p1_dwi: p1 and DWI), if it is one of `channels`."""
+    """The case and the channel that a file's name ends in (p1_dwi: p1 and DWI), if it is one of
+    `channels`."""
     known = {canonical_channel(channel).lower(): channel for channel in channels}
     for case, ending in splits(stem):
         channel = known.get(canonical_channel(ending).lower())

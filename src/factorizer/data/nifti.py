@@ -1,4 +1,5 @@
-"""Reading NIfTI files: first the header, which is compared with the size of the file, then the voxels.
+"""Reading NIfTI files: first the header, which is compared with the size of the file, then the
+voxels.
 
 A header decides how much is read and where, so nothing is believed that the file cannot hold.
 """
@@ -29,7 +30,11 @@ from factorizer.data.cases import DataError, Problem
 Array = NDArray[Any]
 KINDS = (nibabel.Nifti1Image, nibabel.Nifti2Image)
 SMALLEST_MM, LARGEST_MM = 0.001, 100.0  # of a voxel: microscopes are at 0.01 mm, scouts at 20 mm
-UNITS = {1: ("metres", 1000.0), 2: ("millimetres", 1.0), 3: ("micrometres", 0.001)}  # by code, and their mm
+UNITS = {
+    1: ("metres", 1000.0),
+    2: ("millimetres", 1.0),
+    3: ("micrometres", 0.001),
+}  # by code, and their mm
 HIGHEST_EXPANSION = 1032  # of a gzip file
 MOST_EXTENSION_BYTES = 16 * 2**20
 MOST_EXTENSIONS = 1000
@@ -86,7 +91,9 @@ def read_header(case: str, file: Path) -> NiftiFile:
         check_shape(shape)
         check_length(file, file_bytes, header, shape)
         affine = np.asarray(header.get_best_affine(), np.float64)
-        unit, scale = UNITS.get(int(header["xyzt_units"]) % 8, ("unknown, taken as millimetres", 1.0))
+        unit, scale = UNITS.get(
+            int(header["xyzt_units"]) % 8, ("unknown, taken as millimetres", 1.0)
+        )
         affine_mm = affine if scale == 1 else np.diag((scale, scale, scale, 1.0)) @ affine
         check_affine(affine_mm, unit)
         header.get_slope_inter()  # fails where they are no numbers
@@ -94,7 +101,8 @@ def read_header(case: str, file: Path) -> NiftiFile:
 
 
 def read_voxels(nifti: NiftiFile) -> Array:
-    """The voxels of a file (X, Y, Z) or (X, Y, Z, C). A compressed file is read to its end, where its checksum is."""
+    """The voxels of a file (X, Y, Z) or (X, Y, Z, C). A compressed file is read to its end, where
+    its checksum is."""
     with file_errors(nifti.case, nifti.file), open_stream(nifti.file) as stream:
         array: Array = np.asanyarray(ArrayProxy(stream, nifti.header))
         if is_compressed(nifti.file):
@@ -141,21 +149,29 @@ def parse_header(stream: BinaryIO) -> tuple[type[nibabel.Nifti1Image], Any]:
     size = kind.header_class.sizeof_hdr
     header = kind.header_class.from_fileobj(io.BytesIO(block[:size]))
     if header["magic"].item() != header.single_magic:
-        raise NiftiError("its header says that the voxels are in another file", "store both in one .nii.gz file")
+        raise NiftiError(
+            "its header says that the voxels are in another file", "store both in one .nii.gz file"
+        )
     offset = float(header["vox_offset"])
     if not offset.is_integer() or offset < size + 4:
-        message = f"its header says that voxels begin at byte {offset:g}, inside the header of {size + 4} bytes"
+        message = (
+            f"its header says that voxels begin at byte {offset:g}, inside the header of "
+            f"{size + 4} bytes"
+        )
         raise NiftiError(message, "correct vox_offset, or export the image again")
     if offset > size + 4 + MOST_EXTENSION_BYTES:
         message = f"its header says that voxels begin at byte {offset:.0f}"
-        raise NiftiError(message, f"leave out extensions; at most {MOST_EXTENSION_BYTES:,} bytes are read")
+        raise NiftiError(
+            message, f"leave out extensions; at most {MOST_EXTENSION_BYTES:,} bytes are read"
+        )
     between = (block + stream.read(max(0, int(offset) - len(block))))[size : int(offset)]
     header.extensions = Nifti1Extensions(parse_extensions(between, header.endianness))
     return kind, header
 
 
 def parse_extensions(between: bytes, endianness: str) -> list[Nifti1Extension]:
-    """What lies between header and voxels: a mark of 4 bytes, then extensions that each begin with size and code.
+    """What lies between header and voxels: a mark of 4 bytes, then extensions that each begin with
+    size and code.
 
     nibabel's own reader follows sizes of 0 and less without an end.
     """
@@ -166,7 +182,8 @@ def parse_extensions(between: bytes, endianness: str) -> list[Nifti1Extension]:
         size, code = np.frombuffer(between, order, 2, place).tolist()
         if size < 8 or place + size > len(between) or len(extensions) == MOST_EXTENSIONS:
             message = (
-                f"its header extension {len(extensions) + 1} has {size} bytes, and {len(between) - place} are left"
+                f"its header extension {len(extensions) + 1} has {size} bytes, and "
+                f"{len(between) - place} are left"
             )
             raise NiftiError(message, "export the image without header extensions")
         extensions.append(Nifti1Extension(code, between[place + 8 : place + size].rstrip(b"\0")))
@@ -182,13 +199,17 @@ def check_voxel_type(header: Any) -> None:
 
 def check_shape(shape: tuple[int, ...]) -> None:
     if len(shape) < 3 or (len(shape) == 3 and shape[2] == 1):
-        raise NiftiError(f"it is 2D (shape {shape}) where a volume is expected", "give the whole volume as one file")
+        raise NiftiError(
+            f"it is 2D (shape {shape}) where a volume is expected",
+            "give the whole volume as one file",
+        )
     if len(shape) > 4 or min(shape) < 1:
         raise NiftiError(f"it has the shape {shape}", "give a volume, with channels as fourth axis")
 
 
 def check_length(file: Path, file_bytes: int, header: Any, shape: tuple[int, ...]) -> None:
-    """Refuse a header that speaks of more than the file can hold; without compression also of less."""
+    """Refuse a header that speaks of more than the file can hold; without compression also of
+    less."""
     end = header.get_data_offset() + prod(shape) * header.get_data_dtype().itemsize
     most = HIGHEST_EXPANSION * file_bytes if is_compressed(file) else file_bytes
     if end > most:
@@ -210,10 +231,16 @@ def check_rest(stream: BinaryIO) -> None:
 
 def check_affine(affine_mm: NDArray[np.float64], unit: str) -> None:
     if not is_regular(affine_mm):
-        raise NiftiError("its affine is singular: voxels have no size", "set the header's spacing and orientation")
+        raise NiftiError(
+            "its affine is singular: voxels have no size",
+            "set the header's spacing and orientation",
+        )
     wrong = describe_wrong_spacing(np.linalg.norm(affine_mm[:3, :3], axis=0).tolist())
     if wrong:
-        raise NiftiError(f"{wrong} (the header's unit is {unit})", "correct the voxel sizes or the unit in the header")
+        raise NiftiError(
+            f"{wrong} (the header's unit is {unit})",
+            "correct the voxel sizes or the unit in the header",
+        )
 
 
 def describe_wrong_spacing(spacing_mm: Sequence[float]) -> str:

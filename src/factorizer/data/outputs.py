@@ -1,4 +1,5 @@
-"""Writing predictions: NIfTI on the grid, with the affine and the header of the image; PNG for 2D."""
+"""Writing predictions: NIfTI on the grid, with the affine and the header of the image; PNG for
+2D."""
 
 from __future__ import annotations
 
@@ -24,7 +25,9 @@ def prediction_file(folder: Path, case: Case) -> Path:
 
 
 def probabilities_file(folder: Path, case: Case) -> Path:
-    return folder / f"{case.name}_probabilities{'.npz' if is_picture(first_file(case)) else '.nii.gz'}"
+    return (
+        folder / f"{case.name}_probabilities{'.npz' if is_picture(first_file(case)) else '.nii.gz'}"
+    )
 
 
 def first_file(case: Case) -> Path:
@@ -46,11 +49,15 @@ def write_probabilities(file: Path, probabilities: Array, case: Case) -> None:
         np.savez_compressed(buffer, probabilities=probabilities)
         write_atomically(file, buffer.getvalue())
     else:
-        write_atomically(file, encode_nifti(np.moveaxis(probabilities, 0, -1).astype(np.float32), first_file(case)))
+        write_atomically(
+            file,
+            encode_nifti(np.moveaxis(probabilities, 0, -1).astype(np.float32), first_file(case)),
+        )
 
 
 def encode_nifti(array: Array, like: Path) -> bytes:
-    """A compressed NIfTI file with the header of another image, its unit too, except for what depends on the values."""
+    """A compressed NIfTI file with the header of another image, its unit too, except for what
+    depends on the values."""
     image = read_header(like.name, like)
     header = image.header.copy()
     header.set_data_dtype(array.dtype)

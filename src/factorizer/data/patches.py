@@ -1,4 +1,5 @@
-"""Training patches: sample number i is a function of the seed and i alone, whatever process makes it."""
+"""Training patches: sample number i is a function of the seed and i alone, whatever process makes
+it."""
 
 from __future__ import annotations
 
@@ -41,12 +42,18 @@ class PatchDataset(Dataset[dict[str, Any]]):
     ) -> None:
         if not names:
             raise ValueError("there is no case to take patches from")
-        if augmentation is not None:  # MONAI is slow to import: not for prediction, and before there are workers
+        if (
+            augmentation is not None
+        ):  # MONAI is slow to import: not for prediction, and before there are workers
             import factorizer.data.augment  # noqa: F401
         self.store, self.names, self.length = store, list(names), length
         self.patch_size, self.seed = tuple(patch_size), seed
         self.labels, self.regions = dict(labels), {name: tuple(of) for name, of in regions.items()}
-        self.foreground_fraction, self.augmentation, self.spacing_mm = foreground_fraction, augmentation, spacing_mm
+        self.foreground_fraction, self.augmentation, self.spacing_mm = (
+            foreground_fraction,
+            augmentation,
+            spacing_mm,
+        )
 
     def __len__(self) -> int:
         return self.length
@@ -63,17 +70,24 @@ class PatchDataset(Dataset[dict[str, Any]]):
             from factorizer.data.augment import apply_augmentation, draw_augmentation
 
             dims = len(self.patch_size)
-            changes = draw_augmentation(self.augmentation, channels=len(image), dims=dims, generator=generator)
+            changes = draw_augmentation(
+                self.augmentation, channels=len(image), dims=dims, generator=generator
+            )
             x, y = apply_augmentation(x, y, changes, self.spacing_mm)
         return {"image": x, "target": self.target(y), "case": name, "index": index}
 
     def case_of(self, index: int) -> int:
         """Which case a sample is from: the cases in an order drawn anew for every round."""
         round_number, place = divmod(index, len(self.names))
-        return int(np.random.default_rng((self.seed, ORDER, round_number)).permutation(len(self.names))[place])
+        return int(
+            np.random.default_rng((self.seed, ORDER, round_number)).permutation(len(self.names))[
+                place
+            ]
+        )
 
     def patch_start(self, label: Array, generator: np.random.Generator) -> tuple[int, ...]:
-        """The lowest corner of the patch, anywhere or around a voxel of a region, each that is there as often."""
+        """The lowest corner of the patch, anywhere or around a voxel of a region, each that is
+        there as often."""
         free = [max(0, n - size) for n, size in zip(label.shape, self.patch_size, strict=True)]
         start = [int(generator.integers(n + 1)) for n in free]
         centred = generator.random() < self.foreground_fraction
@@ -86,19 +100,26 @@ class PatchDataset(Dataset[dict[str, Any]]):
                 places = np.flatnonzero(present[int(region)])
                 centre = np.unravel_index(places[int(part * len(places))], label.shape)
                 start = [
-                    min(max(0, int(c) - size // 2), n) for c, size, n in zip(centre, self.patch_size, free, strict=True)
+                    min(max(0, int(c) - size // 2), n)
+                    for c, size, n in zip(centre, self.patch_size, free, strict=True)
                 ]
         return tuple(start)
 
     def target(self, label: Tensor) -> Tensor:
         """Label values (*patch) -> region channels (regions, *patch), as the loss takes them."""
-        return torch.from_numpy(labels_to_regions(label.numpy(), self.labels, self.regions).astype(np.float32))
+        return torch.from_numpy(
+            labels_to_regions(label.numpy(), self.labels, self.regions).astype(np.float32)
+        )
 
 
-def cut_patch(image: Array, label: Array, start: Sequence[int], size: Sequence[int]) -> tuple[Array, Array]:
+def cut_patch(
+    image: Array, label: Array, start: Sequence[int], size: Sequence[int]
+) -> tuple[Array, Array]:
     """The box of `size` at `start`; an image that is smaller is padded (see `pad_to`)."""
     box = tuple(slice(a, a + n) for a, n in zip(start, size, strict=True))
-    return pad_to(np.array(image[(slice(None), *box)]), size), pad_to(np.array(label[box])[None], size)[0]
+    return pad_to(np.array(image[(slice(None), *box)]), size), pad_to(
+        np.array(label[box])[None], size
+    )[0]
 
 
 def pad_to(x: Array, size: Sequence[int]) -> Array:

@@ -35,7 +35,9 @@ def open_picture(file: Path) -> Image.Image:
         try:
             return Image.open(file, formats=FORMATS)
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-            raise OSError(f"it has more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller") from None
+            raise OSError(
+                f"it has more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller"
+            ) from None
         except UnidentifiedImageError:
             raise OSError("it is not a PNG, JPEG or TIFF file") from None
 
@@ -65,12 +67,14 @@ def read_picture(case: str, file: Path) -> Array:
     with picture_errors(case, file), open_picture(file) as picture:
         if picture.mode in COLORED:
             return np.asarray(picture.convert("RGB"))
-        return np.asarray(picture.convert("L") if picture.mode in ("1", "LA") else picture)  # one channel of any depth
+        return np.asarray(
+            picture.convert("L") if picture.mode in ("1", "LA") else picture
+        )  # one channel of any depth
 
 
 def read_mask(case: str, file: Path) -> Array:
-    """(H, W) as uint8. A coloured mask is foreground wherever it is not black, a JPEG wherever it is brighter than
-    half; the numbers of a palette are values."""
+    """(H, W) as uint8. A coloured mask is foreground wherever it is not black, a JPEG wherever it
+    is brighter than half; the numbers of a palette are values."""
     with picture_errors(case, file), open_picture(file) as picture:
         has_palette = picture.mode in ("P", "PA")
         array = np.asarray(picture.convert("P")) if has_palette else None
@@ -79,5 +83,7 @@ def read_mask(case: str, file: Path) -> Array:
         array = array > array.max() / 2
     array = np.any(array, axis=-1) if array.ndim == 3 else array
     with np.errstate(invalid="ignore"):
-        are_labels = array.min(initial=0) >= 0 and array.max(initial=0) <= 255 and not np.any(array % 1)
+        are_labels = (
+            array.min(initial=0) >= 0 and array.max(initial=0) <= 255 and not np.any(array % 1)
+        )
     return (array if are_labels else np.not_equal(array, 0)).astype(np.uint8)

@@ -31,9 +31,14 @@ class Plan:
 
 
 def plan_preset(cohort: Cohort, report: Report, *, mask_suffix: str | None = None) -> Plan:
-    """Spacing: the median. Patch: the median image, cut to what a laptop trains on, with sides that divide."""
+    """Spacing: the median. Patch: the median image, cut to what a laptop trains on, with sides that
+    divide."""
     if not report.cases:
-        raise DataError(Problem("", str(cohort.root), "there is no usable case to plan from", "fix the errors first"))
+        raise DataError(
+            Problem(
+                "", str(cohort.root), "there is no usable case to plan from", "fix the errors first"
+            )
+        )
     spacing = median_spacing(report)
     dims = len(spacing)
     regions = dict(cohort.regions) or {name: (name,) for name in cohort.labels}
@@ -61,13 +66,18 @@ def plan_folds(cohort: Cohort) -> dict[str, int]:
     return {"folds": patients} if 2 <= patients < USUAL_FOLDS else {}
 
 
-def plan_network(report: Report, *, most_voxels: int, width: int) -> tuple[list[int], dict[str, Any]]:
-    """A patch of so many voxels at most, and the model's fields for it, `width` channels at full resolution."""
+def plan_network(
+    report: Report, *, most_voxels: int, width: int
+) -> tuple[list[int], dict[str, Any]]:
+    """A patch of so many voxels at most, and the model's fields for it, `width` channels at full
+    resolution."""
     spacing = median_spacing(report)
     target = fit_patch(median_shape(report, spacing), most_voxels)
     strides = plan_strides(target, spacing)
     total = [prod(axis) for axis in zip(*strides, strict=True)]
-    patch = [max(stride, ceil(n / stride) * stride) for n, stride in zip(target, total, strict=True)]
+    patch = [
+        max(stride, ceil(n / stride) * stride) for n, stride in zip(target, total, strict=True)
+    ]
     model = {
         "widths": [width * 2**level for level in range(len(strides) + 1)],
         "strides": 2 if all(set(stride) == {2} for stride in strides) else strides,
@@ -83,12 +93,15 @@ def median_spacing(report: Report) -> list[float]:
 def plan_intensities(cohort: Cohort, report: Report) -> tuple[dict[str, Any], tuple[str, ...]]:
     """How intensities are cut and normalized, and why.
 
-    Only CT is cut: in MRI, tissue outside of the labels' range is needed too. Where zero is the air around a scan,
-    it is cropped away and left out of the z-score; one channel in which zero is a tissue forbids both.
+    Only CT is cut: in MRI, tissue outside of the labels' range is needed too. Where zero is the air
+    around a scan, it is cropped away and left out of the z-score; one channel in which zero is a
+    tissue forbids both.
     """
     if len(report.cases[0].shape) == 2:
         plain = {"clip": {}, "crop_to_nonzero": False, "normalization": "zscore"}
-        return plain, (f"{', '.join(cohort.channels)}: a picture, in which black is a colour like others",)
+        return plain, (
+            f"{', '.join(cohort.channels)}: a picture, in which black is a colour like others",
+        )
     clip: dict[str, tuple[float, float]] = {}
     reasons, air_at_zero = [], True
     for channel in cohort.channels:
@@ -101,13 +114,20 @@ def plan_intensities(cohort: Cohort, report: Report) -> tuple[dict[str, Any], tu
             cut = f"; cut to {window[0]:g} to {window[1]:g}, where labelled voxels lie"
         reasons.append(f"{channel}: taken for {judgement.reason}{cut}")
     normalization = "zscore-nonzero" if air_at_zero else "zscore"
-    return {"clip": clip, "crop_to_nonzero": air_at_zero, "normalization": normalization}, tuple(reasons)
+    return {"clip": clip, "crop_to_nonzero": air_at_zero, "normalization": normalization}, tuple(
+        reasons
+    )
 
 
 def median_shape(report: Report, spacing: Sequence[float]) -> list[int]:
     """The median image, in voxels at the target spacing."""
-    extents = [[n * s for n, s in zip(case.shape, case.spacing_mm, strict=True)] for case in report.cases]
-    return [max(1, round(median(axis) / s)) for axis, s in zip(zip(*extents, strict=True), spacing, strict=True)]
+    extents = [
+        [n * s for n, s in zip(case.shape, case.spacing_mm, strict=True)] for case in report.cases
+    ]
+    return [
+        max(1, round(median(axis) / s))
+        for axis, s in zip(zip(*extents, strict=True), spacing, strict=True)
+    ]
 
 
 def fit_patch(shape: Sequence[int], most_voxels: int) -> list[int]:
@@ -119,14 +139,20 @@ def fit_patch(shape: Sequence[int], most_voxels: int) -> list[int]:
 
 
 def plan_strides(patch: Sequence[int], spacing: Sequence[float]) -> list[tuple[int, ...]]:
-    """Per downsampling and axis: halve what keeps `COARSEST` voxels, thick slices only once the others are as thick."""
+    """Per downsampling and axis: halve what keeps `COARSEST` voxels, thick slices only once the
+    others are as thick."""
     sizes, voxel = list(map(float, patch)), list(spacing)
     strides: list[tuple[int, ...]] = []
     while len(strides) < MOST_LEVELS - 1:
         finest = (
-            min(v for v, n in zip(voxel, sizes, strict=True) if n >= 2 * COARSEST) if max(sizes) >= 2 * COARSEST else 0
+            min(v for v, n in zip(voxel, sizes, strict=True) if n >= 2 * COARSEST)
+            if max(sizes) >= 2 * COARSEST
+            else 0
         )
-        stride = tuple(2 if n >= 2 * COARSEST and v < 2 * finest else 1 for n, v in zip(sizes, voxel, strict=True))
+        stride = tuple(
+            2 if n >= 2 * COARSEST and v < 2 * finest else 1
+            for n, v in zip(sizes, voxel, strict=True)
+        )
         if max(stride) == 1:
             break
         strides.append(stride)
@@ -136,7 +162,8 @@ def plan_strides(patch: Sequence[int], spacing: Sequence[float]) -> list[tuple[i
 
 
 def window_of(report: Report, channel: str) -> tuple[float, float] | None:
-    """The intensities of labelled voxels, of a median case; None where there are none, or only one."""
+    """The intensities of labelled voxels, of a median case; None where there are none, or only
+    one."""
     found = [case.foreground_ranges[channel] for case in report.cases if case.foreground_ranges]
     if not found:
         return None
@@ -152,7 +179,11 @@ def round_window(low: float, high: float) -> tuple[float, float]:
 
 def is_rare(report: Report, regions: Mapping[str, Sequence[str]]) -> bool:
     """Whether a random patch will often miss a region: the rarest is below 1 % of the image."""
-    labelled = [(case.label_voxels, prod(case.shape)) for case in report.cases if case.label_voxels is not None]
+    labelled = [
+        (case.label_voxels, prod(case.shape))
+        for case in report.cases
+        if case.label_voxels is not None
+    ]
 
     def share(names: Sequence[str]) -> float:
         return median(sum(voxels[name] for name in names) / size for voxels, size in labelled)

@@ -1,8 +1,8 @@
 """From a case's files to the array a network takes, and exactly back (Sec. 4.2).
 
-Turn to canonical orientation, mend zeros, clip, resample to the preset's spacing, crop to the non-zero box, z-score per
-channel over its non-zero voxels. A `Frame` remembers what was done; `restore` undoes it in one piece, and
-inference/restore.py the same slab by slab.
+Turn to canonical orientation, mend zeros, clip, resample to the preset's spacing, crop to the
+non-zero box, z-score per channel over its non-zero voxels. A `Frame` remembers what was done;
+`restore` undoes it in one piece, and inference/restore.py the same slab by slab.
 """
 
 from __future__ import annotations
@@ -21,7 +21,14 @@ from scipy.ndimage import find_objects
 from factorizer.config import Data
 from factorizer.data.capacity import memory_errors
 from factorizer.data.cases import Case, DataError, Problem
-from factorizer.data.images import Volume, VoxelGrid, canonical_grid, read_image, read_label, restore_orientation
+from factorizer.data.images import (
+    Volume,
+    VoxelGrid,
+    canonical_grid,
+    read_image,
+    read_label,
+    restore_orientation,
+)
 from factorizer.data.spikes import SPIKE, high_value, note_spikes
 
 Array = NDArray[Any]
@@ -29,9 +36,17 @@ Normalization = Literal["zscore-nonzero", "zscore", "none"]
 LINEAR = {2: "bilinear", 3: "trilinear"}
 MOST_GROWTH = 1000  # times that resampling may multiply the voxels of an image
 MOST_VOXELS = 2**31  # of a channel
-SQUEEZED, FEW = 100, 32  # what loses so many times its voxels keeps so many along its longest axis, at least
-SMALLEST_SQUARED, LARGEST_SQUARED = 1e-15, 1e18  # between which squares and their sums are exact in float32
-ROUNDING = 2e-5  # of a channel's range: files of scaled 16-bit integers keep a value to half of 1 / 65,535
+SQUEEZED, FEW = (
+    100,
+    32,
+)  # what loses so many times its voxels keeps so many along its longest axis, at least
+SMALLEST_SQUARED, LARGEST_SQUARED = (
+    1e-15,
+    1e18,
+)  # between which squares and their sums are exact in float32
+ROUNDING = (
+    2e-5  # of a channel's range: files of scaled 16-bit integers keep a value to half of 1 / 65,535
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +59,8 @@ class Frame:
 
     @property
     def spacing_mm(self) -> tuple[float, ...]:
-        """Of the preprocessed array: the image keeps its extent, so this may differ from the preset's by a hair."""
+        """Of the preprocessed array: the image keeps its extent, so this may differ from the
+        preset's by a hair."""
         canonical = canonical_grid(self.grid)
         sizes = zip(canonical.spacing_mm, canonical.shape, self.resampled_shape, strict=True)
         return tuple(spacing * before / after for spacing, before, after in sizes)
@@ -52,7 +68,8 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A case as the network takes it: image (C, *spatial) float32, label (*spatial) uint8 or None."""
+    """A case as the network takes it: image (C, *spatial) float32, label (*spatial) uint8 or
+    None."""
 
     name: str
     image: Array
@@ -78,7 +95,8 @@ class Preprocessing:
         name: str = "image",
         channels: Sequence[str] | None = None,
     ) -> Prepared:
-        """Preprocess an image that is in memory, and its label map if there is one; `channels` are for warnings."""
+        """Preprocess an image that is in memory, and its label map if there is one; `channels` are
+        for warnings."""
         image = clip_channels(mend_zeros(volume.array), self.clip)
         spikes: list[Problem] = []
         if self.normalization != "none":
@@ -119,7 +137,8 @@ def prepare_case(
 
 
 def mend_zeros(image: Array) -> Array:
-    """(C, *spatial) with zeros where a file's scale has rounded them to something else, channel by channel.
+    """(C, *spatial) with zeros where a file's scale has rounded them to something else, channel by
+    channel.
 
     A background that is only almost zero would else count as tissue, in the box and in the z-score.
     """
@@ -127,7 +146,9 @@ def mend_zeros(image: Array) -> Array:
     for index, channel in enumerate(image):
         with np.errstate(over="ignore"):
             spread = np.ptp(channel)
-        ordinary = 2 * SPIKE * high_value(channel)  # from one end to the other, where no voxel is a spike
+        ordinary = (
+            2 * SPIKE * high_value(channel)
+        )  # from one end to the other, where no voxel is a spike
         zeros = np.abs(channel) <= ROUNDING * (spread if float(spread) <= ordinary else ordinary)
         if channel[zeros].any():
             mended = image.copy() if mended is image else mended
@@ -139,7 +160,9 @@ def clip_channels(image: Array, ranges: Sequence[tuple[float, float] | None] | N
     """(C, *spatial), each channel cut to its range."""
     if ranges is None:
         return image
-    return np.stack([x if ends is None else np.clip(x, *ends) for x, ends in zip(image, ranges, strict=True)])
+    return np.stack(
+        [x if ends is None else np.clip(x, *ends) for x, ends in zip(image, ranges, strict=True)]
+    )
 
 
 def resampled_shape(
@@ -148,11 +171,14 @@ def resampled_shape(
     """The shape at another spacing, of the same extent to within half a voxel."""
     if target_mm is None:
         return tuple(shape)
-    return tuple(max(1, round(n * s / t)) for n, s, t in zip(shape, spacing_mm, target_mm, strict=True))
+    return tuple(
+        max(1, round(n * s / t)) for n, s, t in zip(shape, spacing_mm, target_mm, strict=True)
+    )
 
 
 def check_resampling(name: str, before: Sequence[int], after: Sequence[int]) -> None:
-    """Refuse an image that resampling would blow up, or squeeze to nothing: its voxel sizes are wrong."""
+    """Refuse an image that resampling would blow up, or squeeze to nothing: its voxel sizes are
+    wrong."""
     growth = prod(after) / prod(before)
     sizes = " x ".join(map(str, before)), " x ".join(map(str, after))
     message = f"at the model's spacing its {sizes[0]} voxels become {sizes[1]}"
@@ -172,7 +198,9 @@ def resample(array: Array, shape: Sequence[int], mode: Literal["linear", "neares
     x = torch.from_numpy(np.ascontiguousarray(array))[None]
     if mode == "nearest":
         return F.interpolate(x, tuple(shape), mode="nearest-exact")[0].numpy()
-    return F.interpolate(x.float(), tuple(shape), mode=LINEAR[len(shape)], align_corners=False)[0].numpy()
+    return F.interpolate(x.float(), tuple(shape), mode=LINEAR[len(shape)], align_corners=False)[
+        0
+    ].numpy()
 
 
 def nonzero_box(image: Array) -> tuple[slice, ...]:
@@ -182,21 +210,25 @@ def nonzero_box(image: Array) -> tuple[slice, ...]:
 
 
 def zscore(image: Array, *, nonzero: bool) -> Array:
-    """Per channel: zero mean and unit variance, over all voxels or those that are not zero; zeros then stay zero."""
+    """Per channel: zero mean and unit variance, over all voxels or those that are not zero; zeros
+    then stay zero."""
     image = image.astype(np.float32)
     for channel in image:
         inside = channel != 0 if nonzero else np.ones(channel.shape, bool)
         if inside.any():
             values = to_ordinary_size(channel[inside])
             rounding = 1e-7 * float(np.abs(values).max())  # of a channel that is constant
-            values -= values.mean(dtype=np.float64)  # in place: a large image fits into memory a few times only
+            values -= values.mean(
+                dtype=np.float64
+            )  # in place: a large image fits into memory a few times only
             values /= max(np.sqrt(np.square(values).mean(dtype=np.float64)), rounding) or 1.0
             channel[inside] = values
     return image
 
 
 def to_ordinary_size(values: Array) -> Array:
-    """Values whose squares float32 does not hold, multiplied by a power of two, which a z-score does not notice."""
+    """Values whose squares float32 does not hold, multiplied by a power of two, which a z-score
+    does not notice."""
     largest = max(float(values.max()), -float(values.min()))
     if SMALLEST_SQUARED < largest < LARGEST_SQUARED:
         return values

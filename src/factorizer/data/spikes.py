@@ -1,7 +1,8 @@
 """Single voxels so far above all others that a z-score is about them alone.
 
-They are named, not clipped: a limit that suits one modality cuts what is real in another (contrast agent, PET, ADC),
-and would change what trained models see of ordinary images. A preset can clip channels where that is known to be right.
+They are named, not clipped: a limit that suits one modality cuts what is real in another (contrast
+agent, PET, ADC), and would change what trained models see of ordinary images. A preset can clip
+channels where that is known to be right.
 """
 
 from __future__ import annotations
@@ -34,11 +35,21 @@ def note_spikes(case: str, channels: Sequence[str], volume: Volume) -> list[Prob
         in_file = restore_orientation((np.abs(array) == peak)[None], volume.grid)[0]
         place = tuple(np.argwhere(in_file)[0].tolist())
         message = (
-            f"channel {channel} has {count(int(spikes.sum()), 'voxel')} more than {SPIKE} times as large as nearly "
-            f"all others: {peak:.4g} at voxel {place}, and {HIGH_PERCENTILE} % are below {usual:.4g}"
+            f"channel {channel} has {count(int(spikes.sum()), 'voxel')} more than {SPIKE} times "
+            "as "
+            "large "
+            "as "
+            "nearly "
+            f"all others: {peak:.4g} at voxel {place}, and {HIGH_PERCENTILE} % are below "
+            f"{usual:.4g}"
         )
         remedy = (
-            "a z-score makes the rest of the image flat; remove the spike, or set data.clip in the preset you train"
+            "a z-score makes the rest of the image flat; remove the spike, or set "
+            "data.clip in "
+            "the "
+            "preset "
+            "you "
+            "train"
         )
         problems.append(Problem(case, "", message, remedy, "warning"))
     return problems

@@ -1,6 +1,8 @@
-"""`factorizer data synth`: synthetic data sets in the true layouts of BraTS (Decathlon), ISLES'22 and Hippocampus.
+"""`factorizer data synth`: synthetic data sets in the true layouts of BraTS (Decathlon), ISLES'22
+and Hippocampus.
 
-The anatomy is in brains.py; here it gets MRI contrasts, a bias field, noise and slices, and is written to files.
+The anatomy is in brains.py; here it gets MRI contrasts, a bias field, noise and slices, and is
+written to files.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from factorizer.data.brains import Array, Generator
 from factorizer.data.cases import DataError, Problem
 from factorizer.files import write_atomically
 
-# mean intensity of each tissue, in the order of brains.py: outside, fluid, grey, white, edema, necrosis, enhancing,
+# mean intensity of each tissue, in the order of brains.py: outside, fluid, grey, white, edema,
+# necrosis, enhancing,
 # vessel, spot, cyst, stroke, shine
 CONTRASTS = {
     "FLAIR": (0, 0.20, 0.62, 0.50, 0.78, 0.42, 0.70, 0.68, 0.77, 0.44, 0.75, 0.70),
@@ -52,14 +55,20 @@ def write_synthetic(
     first: int = 1,
     advance: Callable[[], object] = lambda: None,
 ) -> None:
-    """Write a data set of the kind brats, isles22 or hippocampus into a folder that does not exist or is empty; its
-    cases are numbered from `first`."""
+    """Write a data set of the kind brats, isles22 or hippocampus into a folder that does not exist
+    or is empty; its cases are numbered from `first`."""
     if kind not in KINDS:
-        raise ValueError(f"there is no synthetic data set {kind!r}; choose one of {', '.join(KINDS)}")
+        raise ValueError(
+            f"there is no synthetic data set {kind!r}; choose one of {', '.join(KINDS)}"
+        )
     if size < 24 or cases < 1:
         raise ValueError(f"got {cases} cases of size {size}; give at least 1 case of size 24")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(Problem("", str(folder), "the folder is not empty", "give another; nothing is overwritten"))
+        raise DataError(
+            Problem(
+                "", str(folder), "the folder is not empty", "give another; nothing is overwritten"
+            )
+        )
     make, write_case, finish = KINDS[kind]
     names = []
     for index in range(cases):
@@ -70,7 +79,8 @@ def write_synthetic(
 
 
 def render(tissue: Array, channel: str, generator: Generator) -> Array:
-    """An MRI contrast of a tissue map: means that differ from scanner to scanner, partial volume, bias, noise."""
+    """An MRI contrast of a tissue map: means that differ from scanner to scanner, partial volume,
+    bias, noise."""
     means = np.array(CONTRASTS[channel]) + generator.normal(0, 0.025, len(CONTRASTS[channel]))
     inside = tissue != brains.OUTSIDE
     image = gaussian_filter(means[tissue], 0.5)
@@ -83,7 +93,9 @@ def make_brats(size: int, generator: Generator, index: int) -> Scan:
     tissue, depth = brains.make_brain((size, size, size), generator)
     brains.add_lookalikes(tissue, depth, generator)
     brains.add_tumour(tissue, depth, generator)
-    image = np.stack([render(tissue, channel, generator) for channel in ("FLAIR", "T1", "T1Gd", "T2")])
+    image = np.stack(
+        [render(tissue, channel, generator) for channel in ("FLAIR", "T1", "T1Gd", "T2")]
+    )
     label = np.zeros(tissue.shape, np.uint8)
     for kind, value in BRATS_LABELS.items():
         label[tissue == kind] = value
@@ -104,8 +116,11 @@ def make_isles(size: int, generator: Generator, index: int) -> Scan:
 
 
 def make_hippocampus(size: int, generator: Generator, index: int) -> Scan:
-    """Crops around the hippocampus; the scale of the intensities differs by orders of magnitude, as in the real set."""
-    tissue, label = brains.make_hippocampus((round(0.7 * size), size, round(0.72 * size)), generator)
+    """Crops around the hippocampus; the scale of the intensities differs by orders of magnitude, as
+    in the real set."""
+    tissue, label = brains.make_hippocampus(
+        (round(0.7 * size), size, round(0.72 * size)), generator
+    )
     image = render(tissue, "T1", generator)[None]
     return Scan(image * 10 ** generator.uniform(2, 5), label, (1.0, 1.0, 1.0))
 
@@ -115,7 +130,9 @@ def thicken_slices(scan: Scan, factor: int) -> Scan:
     depth = scan.label.shape[2] // factor * factor
     slabs = scan.image[..., :depth].reshape(*scan.image.shape[:3], -1, factor).mean(-1)
     votes = scan.label[..., :depth].reshape(*scan.label.shape[:2], -1, factor).mean(-1)
-    return Scan(slabs, (votes >= 0.5).astype(np.uint8), (*scan.spacing_mm[:2], scan.spacing_mm[2] * factor))
+    return Scan(
+        slabs, (votes >= 0.5).astype(np.uint8), (*scan.spacing_mm[:2], scan.spacing_mm[2] * factor)
+    )
 
 
 def save_nifti(file: Path, array: Array, spacing_mm: tuple[float, ...]) -> None:
@@ -134,7 +151,9 @@ def write_msd_case(prefix: str) -> Callable[[Path, int, Scan], str]:
         name = f"{prefix}_{number:03d}"
         image = np.moveaxis(scan.image, 0, -1).astype(np.float32)
         save_nifti(
-            folder / "imagesTr" / f"{name}.nii.gz", image[..., 0] if len(scan.image) == 1 else image, scan.spacing_mm
+            folder / "imagesTr" / f"{name}.nii.gz",
+            image[..., 0] if len(scan.image) == 1 else image,
+            scan.spacing_mm,
         )
         save_nifti(folder / "labelsTr" / f"{name}.nii.gz", scan.label, scan.spacing_mm)
         return name
@@ -142,7 +161,9 @@ def write_msd_case(prefix: str) -> Callable[[Path, int, Scan], str]:
     return write
 
 
-def finish_msd(title: str, modality: list[str], labels: list[str]) -> Callable[[Path, list[str]], None]:
+def finish_msd(
+    title: str, modality: list[str], labels: list[str]
+) -> Callable[[Path, list[str]], None]:
     def finish(folder: Path, names: list[str]) -> None:
         description: dict[str, Any] = {
             "name": title,
@@ -153,7 +174,8 @@ def finish_msd(title: str, modality: list[str], labels: list[str]) -> Callable[[
             "labels": {str(i): name for i, name in enumerate(["background", *labels])},
             "numTraining": len(names),
             "training": [
-                {"image": f"./imagesTr/{name}.nii.gz", "label": f"./labelsTr/{name}.nii.gz"} for name in names
+                {"image": f"./imagesTr/{name}.nii.gz", "label": f"./labelsTr/{name}.nii.gz"}
+                for name in names
             ],
         }
         write_atomically(folder / "dataset.json", json.dumps(description, indent=1) + "\n")
@@ -176,13 +198,19 @@ def finish_isles(folder: Path, names: list[str]) -> None:
     write_atomically(folder / "dataset_description.json", json.dumps(description, indent=1) + "\n")
 
 
-Kind = tuple[Callable[[int, Generator, int], Scan], Callable[[Path, int, Scan], str], Callable[[Path, list[str]], None]]
+Kind = tuple[
+    Callable[[int, Generator, int], Scan],
+    Callable[[Path, int, Scan], str],
+    Callable[[Path, list[str]], None],
+]
 KINDS: Mapping[str, Kind] = {
     "brats": (
         make_brats,
         write_msd_case("BRATS"),
         finish_msd(
-            "Synthetic BraTS", ["FLAIR", "T1w", "t1gd", "T2w"], ["edema", "non-enhancing tumor", "enhancing tumour"]
+            "Synthetic BraTS",
+            ["FLAIR", "T1w", "t1gd", "T2w"],
+            ["edema", "non-enhancing tumor", "enhancing tumour"],
         ),
     ),
     "isles22": (make_isles, write_isles_case, finish_isles),

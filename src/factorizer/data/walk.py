@@ -1,4 +1,5 @@
-"""Listing folders within bounds: neither a circle of links nor a pipe nor a tree without end holds a command up."""
+"""Listing folders within bounds: neither a circle of links nor a pipe nor a tree without end holds
+a command up."""
 
 from __future__ import annotations
 
@@ -16,9 +17,11 @@ MOST_DEPTH = 8
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """The files and folders in a folder, also by links, without the hidden files that some systems add.
+    """The files and folders in a folder, also by links, without the hidden files that some systems
+    add.
 
-    Pipes and devices are left out, as reading one can wait forever. A link to nothing stays: it is missed when read.
+    Pipes and devices are left out, as reading one can wait forever. A link to nothing stays: it is
+    missed when read.
     """
     try:
         with os.scandir(folder) as entries:
@@ -26,9 +29,13 @@ def list_folder(folder: Path) -> list[Path]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except PermissionError:
-        raise DataError(Problem("", str(folder), "the folder cannot be read", "give yourself permission")) from None
+        raise DataError(
+            Problem("", str(folder), "the folder cannot be read", "give yourself permission")
+        ) from None
     except (OSError, ValueError) as error:
-        raise DataError(Problem("", str(folder), f"the folder cannot be read ({error})", "check it")) from None
+        raise DataError(
+            Problem("", str(folder), f"the folder cannot be read ({error})", "check it")
+        ) from None
     if len(names) > MOST_ENTRIES:
         raise too_many(folder, MOST_ENTRIES)
     paths = (folder / name for name in sorted(names) if not name.startswith("."))
@@ -45,7 +52,8 @@ def list_folders(folder: Path) -> list[Path]:
 
 
 def list_deep(folder: Path) -> list[Path]:
-    """The files in a folder and below it. A folder is looked into once, however many links lead to it."""
+    """The files in a folder and below it. A folder is looked into once, however many links lead to
+    it."""
     files: list[Path] = []
     visited: set[str] = set()
     waiting = [(folder, 0)]
@@ -69,7 +77,11 @@ def list_deep(folder: Path) -> list[Path]:
 
 def too_many(folder: Path, most: int) -> DataError:
     message = f"it holds more than {most:,} files, also through links"
-    return DataError(Problem("", str(folder), message, "remove links that lead elsewhere, or give a smaller folder"))
+    return DataError(
+        Problem(
+            "", str(folder), message, "remove links that lead elsewhere, or give a smaller folder"
+        )
+    )
 
 
 def files_ending(files: Iterable[Path], ending: str) -> list[Path]:
@@ -83,7 +95,9 @@ def one_file(case: str, folder: Path, files: Iterable[Path], ending: str) -> Pat
     found = files_ending(files, ending)
     if len(found) > 1:
         names = " and ".join(str(file.relative_to(folder)) for file in found[:2])
-        raise DataError(Problem(case, str(folder), f"{names} both end in {ending}", "keep the right one"))
+        raise DataError(
+            Problem(case, str(folder), f"{names} both end in {ending}", "keep the right one")
+        )
     return found[0] if found else None
 
 

@@ -1,4 +1,5 @@
-"""`factorizer compare`: systems on the cases and regions that all of them have (Tables 1 and 2, Fig. 3)."""
+"""`factorizer compare`: systems on the cases and regions that all of them have (Tables 1 and 2,
+Fig. 3)."""
 
 from __future__ import annotations
 
@@ -11,9 +12,21 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from factorizer.evaluation.differences import Facts, RunDifference, find_differences, find_unknown, read_facts
+from factorizer.evaluation.differences import (
+    Facts,
+    RunDifference,
+    find_differences,
+    find_unknown,
+    read_facts,
+)
 from factorizer.evaluation.scores import Score, is_undefined, mean_of, read_scores
-from factorizer.evaluation.statistics import Difference, bootstrap_mean, compare_pairs, holm, signed_rank
+from factorizer.evaluation.statistics import (
+    Difference,
+    bootstrap_mean,
+    compare_pairs,
+    holm,
+    signed_rank,
+)
 
 AVERAGE = "Avg."
 HIGHER_IS_BETTER = {"dice": True, "hd95_mm": False}
@@ -25,7 +38,8 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A system: its name, its scores, what it costs if that is known, and what its run says about itself."""
+    """A system: its name, its scores, what it costs if that is known, and what its run says about
+    itself."""
 
     name: str
     scores: Sequence[Score]
@@ -36,7 +50,8 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Values (cases, or means of a patient's cases) by metric, region and system; regions end with their average."""
+    """Values (cases, or means of a patient's cases) by metric, region and system; regions end with
+    their average."""
 
     entries: Sequence[Entry]
     reference: str
@@ -45,7 +60,9 @@ class Comparison:
     cases: Sequence[str]  # or patients
     values: Mapping[tuple[str, str, str], NDArray[np.float64]]  # metric, region, system
     undefined: Mapping[str, int]  # system -> HD95 of how many cases and regions
-    left_out: Mapping[str, Sequence[str]]  # system -> its cases, regions and metrics that not all have
+    left_out: Mapping[
+        str, Sequence[str]
+    ]  # system -> its cases, regions and metrics that not all have
     per_patient: bool = False
     tests: Sequence[PairedTest] = field(default_factory=tuple)
 
@@ -65,11 +82,15 @@ class Comparison:
 
     def defined(self, metric: str, region: str) -> NDArray[np.bool_]:
         """The cases where it is a number for every system: else one would gain by failing."""
-        return np.all([np.isfinite(self.values[metric, region, name]) for name in self.names], axis=0)
+        return np.all(
+            [np.isfinite(self.values[metric, region, name]) for name in self.names], axis=0
+        )
 
     def mean(self, metric: str, region: str, name: str) -> float:
         """In the units of the table."""
-        return FACTOR[metric] * mean_of(self.values[metric, region, name][self.defined(metric, region)].tolist())
+        return FACTOR[metric] * mean_of(
+            self.values[metric, region, name][self.defined(metric, region)].tolist()
+        )
 
     def interval(self, metric: str, region: str, name: str) -> tuple[float, float]:
         low, high = bootstrap_mean(self.values[metric, region, name][self.defined(metric, region)])
@@ -91,7 +112,8 @@ class PairedTest:
 
 
 def read_entry(source: str) -> tuple[str, Path, Path | None]:
-    """NAME=PATH or PATH, a scores.csv or a run -> the system's name, its scores, its configuration if it has one."""
+    """NAME=PATH or PATH, a scores.csv or a run -> the system's name, its scores, its configuration
+    if it has one."""
     name, sign, path = ("", "", "") if Path(source).exists() else source.partition("=")
     if sign and not name.strip():
         raise ValueError(f"{source!r} has no name before the sign =; give NAME=PATH, or PATH")
@@ -102,7 +124,12 @@ def read_entry(source: str) -> tuple[str, Path, Path | None]:
         folder, scores = place, place / "scores.csv"
         if not scores.is_file():
             raise ValueError(
-                f"{place} has no scores.csv; give a run that is finished (a cross-validation, or one fold of it), "
+                f"{place} has no scores.csv; give a run that is finished (a cross-validation, "
+                "or "
+                "one "
+                "fold "
+                "of "
+                "it), "
                 "or a scores.csv that `factorizer evaluate` wrote"
             )
     configs = [folder / "config.yaml", *sorted(folder.glob("fold*/config.yaml"))]
@@ -119,25 +146,46 @@ def load_entry(name: str, scores: Path, cost: tuple[float, float] | None) -> Ent
 
 
 def compare_entries(
-    entries: Sequence[Entry], *, reference: str | None = None, patients: Mapping[str, str] | None = None
+    entries: Sequence[Entry],
+    *,
+    reference: str | None = None,
+    patients: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """The systems on what they share; `reference`, the first unless named, is tested against each other one.
+    """The systems on what they share; `reference`, the first unless named, is tested against each
+    other one.
 
-    `patients` says whose a case is: the cases of one are averaged first, as tests and intervals need independent ones.
+    `patients` says whose a case is: the cases of one are averaged first, as tests and intervals
+    need independent ones.
     """
     names = [entry.name for entry in entries]
     if len(set(names)) < len(names):
-        raise ValueError(f"the systems are named {', '.join(names)}; name each differently, as NAME=PATH")
+        raise ValueError(
+            f"the systems are named {', '.join(names)}; name each differently, as NAME=PATH"
+        )
     reference = reference or names[0]
     if reference not in names:
         raise ValueError(f"there is no system {reference!r}; choose one of {', '.join(names)}")
-    tables = {entry.name: {(s.metric, s.region, s.case): s.value for s in entry.scores} for entry in entries}
+    tables = {
+        entry.name: {(s.metric, s.region, s.case): s.value for s in entry.scores}
+        for entry in entries
+    }
     regions = shared([[s.region for s in entry.scores] for entry in entries])
-    metrics = [m for m in HIGHER_IS_BETTER if all(any(key[0] == m for key in table) for table in tables.values())]
+    metrics = [
+        m
+        for m in HIGHER_IS_BETTER
+        if all(any(key[0] == m for key in table) for table in tables.values())
+    ]
     cases = shared([[s.case for s in entry.scores] for entry in entries])
-    cases = [c for c in cases if all((m, r, c) in t for m in metrics for r in regions for t in tables.values())]
+    cases = [
+        c
+        for c in cases
+        if all((m, r, c) in t for m in metrics for r in regions for t in tables.values())
+    ]
     if not regions or not metrics or not cases:
-        raise ValueError("the systems share no case with the same region and metric; compare runs on the same data")
+        raise ValueError(
+            "the systems share no case with the same region and metric; compare runs on the "
+            "same data"
+        )
     groups: dict[str, list[str]] = {}
     for case in cases:
         groups.setdefault((patients or {}).get(case, case), []).append(case)
@@ -146,7 +194,11 @@ def compare_entries(
         e.name: [
             *sorted({s.case for s in e.scores} - set(cases)),
             *sorted({s.region for s in e.scores} - set(regions)),
-            *[m for m in HIGHER_IS_BETTER if m not in metrics and any(s.metric == m for s in e.scores)],
+            *[
+                m
+                for m in HIGHER_IS_BETTER
+                if m not in metrics and any(s.metric == m for s in e.scores)
+            ],
         ]
         for e in entries
     }
@@ -154,7 +206,15 @@ def compare_entries(
     if len(regions) > 1:
         regions = [*regions, AVERAGE]
     comparison = Comparison(
-        entries, reference, metrics, regions, list(groups), values, undefined, left_out, patients is not None
+        entries,
+        reference,
+        metrics,
+        regions,
+        list(groups),
+        values,
+        undefined,
+        left_out,
+        patients is not None,
     )
     return replace(comparison, tests=run_tests(comparison))
 
@@ -169,8 +229,15 @@ def collect_values(
     values: dict[tuple[str, str, str], NDArray[np.float64]] = {}
     for metric in metrics:
         for name, table in tables.items():
-            rows = np.array([[np.mean([table[metric, r, c] for c in group]) for group in groups] for r in regions])
-            values |= {(metric, region, name): row for region, row in zip(regions, rows, strict=True)}
+            rows = np.array(
+                [
+                    [np.mean([table[metric, r, c] for c in group]) for group in groups]
+                    for r in regions
+                ]
+            )
+            values |= {
+                (metric, region, name): row for region, row in zip(regions, rows, strict=True)
+            }
             values[metric, AVERAGE, name] = rows.mean(0)
     return values
 
@@ -181,7 +248,9 @@ def shared(lists: Sequence[Sequence[str]]) -> list[str]:
     return [item for item in dict.fromkeys(lists[0]) if item in common]
 
 
-def count_undefined(entries: Sequence[Entry], regions: Sequence[str], cases: Sequence[str]) -> dict[str, int]:
+def count_undefined(
+    entries: Sequence[Entry], regions: Sequence[str], cases: Sequence[str]
+) -> dict[str, int]:
     counts = {}
     for entry in entries:
         table = {(s.region, s.metric, s.case): s.value for s in entry.scores}
@@ -190,24 +259,33 @@ def count_undefined(entries: Sequence[Entry], regions: Sequence[str], cases: Seq
 
 
 def run_tests(comparison: Comparison) -> list[PairedTest]:
-    """The reference against every other system, corrected for their number within each metric and region."""
+    """The reference against every other system, corrected for their number within each metric and
+    region."""
     others = [name for name in comparison.names if name != comparison.reference]
     tests = []
     for metric in comparison.metrics:
         for region in comparison.regions:
             ours, factor = comparison.values[metric, region, comparison.reference], FACTOR[metric]
-            found = [compare_pairs(ours, comparison.values[metric, region, other]) for other in others]
-            found = [replace(d, mean=factor * d.mean, low=factor * d.low, high=factor * d.high) for d in found]
+            found = [
+                compare_pairs(ours, comparison.values[metric, region, other]) for other in others
+            ]
+            found = [
+                replace(d, mean=factor * d.mean, low=factor * d.low, high=factor * d.high)
+                for d in found
+            ]
             corrected = holm([difference.p for difference in found])
-            tests += [PairedTest(metric, region, *rest) for rest in zip(others, found, corrected, strict=True)]
+            tests += [
+                PairedTest(metric, region, *rest)
+                for rest in zip(others, found, corrected, strict=True)
+            ]
     return tests
 
 
 def rank(comparison: Comparison) -> list[tuple[int, str, float]]:
     """Place, name and mean of each system, by the first metric, which is Dice where there is one.
 
-    Systems share a place unless one is significantly better than the other: a place is one more than the number of
-    systems that are (all pairs, Holm-corrected, p < 0.05).
+    Systems share a place unless one is significantly better than the other: a place is one more
+    than the number of systems that are (all pairs, Holm-corrected, p < 0.05).
     """
     metric, region, names = comparison.metrics[0], comparison.regions[-1], comparison.names
     sign = 1 if HIGHER_IS_BETTER[metric] else -1
@@ -215,9 +293,13 @@ def rank(comparison: Comparison) -> list[tuple[int, str, float]]:
     values = [[comparison.values[metric, region, name] for name in pair] for pair in pairs]
     found = [signed_rank(*pair) for pair in values]
     better = dict.fromkeys(names, 0)
-    for pair, (ours, theirs), (_, effect), p in zip(pairs, values, found, holm([p for p, _ in found]), strict=True):
+    for pair, (ours, theirs), (_, effect), p in zip(
+        pairs, values, found, holm([p for p, _ in found]), strict=True
+    ):
         mean = np.nanmean(ours - theirs)
-        if p < SIGNIFICANT and mean * effect > 0:  # where mean and ranks disagree, none is called better
+        if (
+            p < SIGNIFICANT and mean * effect > 0
+        ):  # where mean and ranks disagree, none is called better
             better[pair[1] if sign * effect > 0 else pair[0]] += 1
     means = {name: comparison.mean(metric, region, name) for name in names}
     order = sorted(names, key=lambda name: (better[name], -sign * means[name]))

@@ -1,7 +1,8 @@
 """What differs between the runs that are compared, as far as they wrote it down.
 
-A run's config.yaml says its settings, run.json where and how it was trained, cases.json what its data were (a checksum
-of each case's files and preprocessing), and folds.json which cases were held out.
+A run's config.yaml says its settings, run.json where and how it was trained, cases.json what its
+data were (a checksum of each case's files and preprocessing), and folds.json which cases were held
+out.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from factorizer.preset_files import load_preset, scalar
 
 UNKNOWN = "unknown"
 SYSTEM = "model."  # before the settings that are the system's own
-FROM_DATA = ("in_channels", "out_channels", "spatial_size")  # options of a network that follow from the data
+FROM_DATA = (
+    "in_channels",
+    "out_channels",
+    "spatial_size",
+)  # options of a network that follow from the data
 RECORDED = ("init", "device", "precision", "processes", "machine")  # of run.json
 SECONDS = "seconds of training"
 LONGEST = 80  # characters of a value that is shown
@@ -41,11 +46,18 @@ class RunDifference:
 
 
 def read_facts(run: Path) -> dict[str, Any]:
-    """Everything that a run, or one fold of it, says about itself; nothing where there is no run."""
-    folders = [run] if (run / "config.yaml").is_file() else [file.parent for file in run.glob("fold*/config.yaml")]
+    """Everything that a run, or one fold of it, says about itself; nothing where there is no
+    run."""
+    folders = (
+        [run]
+        if (run / "config.yaml").is_file()
+        else [file.parent for file in run.glob("fold*/config.yaml")]
+    )
     folders.sort(key=lambda folder: (len(folder.name), folder.name))  # fold 2 before fold 10
     facts = [dict(facts_of_fold(folder)) for folder in folders]
-    merged = {what: merge([own[what] for own in facts if what in own]) for own in facts for what in own}
+    merged = {
+        what: merge([own[what] for own in facts if what in own]) for own in facts for what in own
+    }
     if SECONDS in merged:
         merged[SECONDS] = round(sum(own.get(SECONDS, 0) for own in facts), 1)
     return merged
@@ -104,8 +116,12 @@ def facts_of_starts(file: Path) -> Iterator[tuple[str, Any]]:
     if not all(isinstance(own, dict) for own in versions):
         raise FileError(file, "its versions are not names with numbers")
     for package in dict.fromkeys(name for own in versions for name in own):
-        yield from recorded(f"version of {package}", [own[package] for own in versions if package in own])
-    yield from recorded("commit of factorizer", [start["git"] for start in starts if start.get("git")])
+        yield from recorded(
+            f"version of {package}", [own[package] for own in versions if package in own]
+        )
+    yield from recorded(
+        "commit of factorizer", [start["git"] for start in starts if start.get("git")]
+    )
     yield SECONDS, sum(training_seconds(file, start) for start in starts)
 
 
@@ -128,7 +144,8 @@ def checksum(content: Mapping[str, Any]) -> str:
 
 
 def find_differences(facts: Mapping[str, Facts]) -> list[RunDifference]:
-    """What has at least two values among the runs that say it; an option that only some systems have is not one."""
+    """What has at least two values among the runs that say it; an option that only some systems
+    have is not one."""
     found = []
     for what in dict.fromkeys(what for own in facts.values() for what in own):
         values = {name: own.get(what, UNKNOWN) for name, own in facts.items()}
@@ -149,7 +166,9 @@ def find_unknown(facts: Mapping[str, Facts]) -> list[str]:
         }
         unsaid = [text for what, text in missing.items() if what not in own]
         if not own:
-            lines.append(f"{name}: unknown, because there is no run (config.yaml) beside its scores")
+            lines.append(
+                f"{name}: unknown, because there is no run (config.yaml) beside its scores"
+            )
         elif unsaid:
             lines.append(f"{name}: unknown are {', '.join(unsaid)}")
     return lines

@@ -13,9 +13,23 @@ from typing import Any, Literal
 import numpy as np
 
 from factorizer.config import Data
-from factorizer.data.cases import Case, DataError, Problem, Source, drop_duplicates, select_label_values
+from factorizer.data.cases import (
+    Case,
+    DataError,
+    Problem,
+    Source,
+    drop_duplicates,
+    select_label_values,
+)
 from factorizer.data.images import VoxelGrid, canonical_grid, is_picture, open_image, read_label
-from factorizer.data.layouts import IMAGES_2D, NIFTI, UnknownLayout, list_folder, read_cohort, strip_ending
+from factorizer.data.layouts import (
+    IMAGES_2D,
+    NIFTI,
+    UnknownLayout,
+    list_folder,
+    read_cohort,
+    strip_ending,
+)
 from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import Mask
 from factorizer.evaluation.scores import HD95Empty, Score, score_label_maps
@@ -46,7 +60,8 @@ class References:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Scores, what could not be scored, the cases only one side has, and counts for nnU-Net's summary."""
+    """Scores, what could not be scored, the cases only one side has, and counts for nnU-Net's
+    summary."""
 
     scores: list[Score]
     problems: list[Problem]
@@ -63,8 +78,8 @@ def evaluate_folders(
     prediction_values: Literal["preset", "dataset"] = "preset",
     track: Track = lambda items, label: items,
 ) -> Evaluation:
-    """Score every case that has a prediction and a reference. Predictions carry the preset's label values, as those of
-    `factorizer predict` do, or the data set's own."""
+    """Score every case that has a prediction and a reference. Predictions carry the preset's label
+    values, as those of `factorizer predict` do, or the data set's own."""
     predicted = {case.name: case for case in list_labels(predictions)}
     expected = list_references(references, data)
     shared = sorted(predicted.keys() & expected.cases.keys())
@@ -73,7 +88,9 @@ def evaluate_folders(
         "references": sorted(expected.cases.keys() - predicted.keys()),
     }
     if not shared:
-        raise DataError(Problem("", str(predictions), *explain_no_match(predicted, expected.cases, references)))
+        raise DataError(
+            Problem("", str(predictions), *explain_no_match(predicted, expected.cases, references))
+        )
     result = Evaluation([], [], unmatched, [])
     ours = read_values(data) if prediction_values == "preset" else expected.values
     for name in track(shared, "evaluating"):
@@ -86,14 +103,21 @@ def evaluate_folders(
         spacing = canonical_grid(pair.grid).spacing_mm
         result.scores.extend(
             score_label_maps(
-                name, pair.prediction, pair.reference, **options, spacing_mm=spacing, hd95_empty=hd95_empty
+                name,
+                pair.prediction,
+                pair.reference,
+                **options,
+                spacing_mm=spacing,
+                hd95_empty=hd95_empty,
             )
         )
         result.counts.append(count_voxels(pair, **options))
     return result
 
 
-def explain_no_match(predicted: Mapping[str, Case], expected: Mapping[str, Case], references: Path) -> tuple[str, str]:
+def explain_no_match(
+    predicted: Mapping[str, Case], expected: Mapping[str, Case], references: Path
+) -> tuple[str, str]:
     names = [", ".join(sorted(cases)[:3]) or "none" for cases in (predicted, expected)]
     message = f"no prediction ({names[0]}) has the name of a reference ({names[1]})"
     return message, f"name predictions as the cases of {references}"
@@ -102,11 +126,19 @@ def explain_no_match(predicted: Mapping[str, Case], expected: Mapping[str, Case]
 def list_labels(folder: Path) -> list[Case]:
     """A label file per case."""
     if not folder.is_dir():
-        raise DataError(Problem("", str(folder), "there is no such folder", "give a folder of label files"))
-    files = [file for file in list_folder(folder) if file.name.lower().endswith((*NIFTI, *IMAGES_2D))]
+        raise DataError(
+            Problem("", str(folder), "there is no such folder", "give a folder of label files")
+        )
+    files = [
+        file for file in list_folder(folder) if file.name.lower().endswith((*NIFTI, *IMAGES_2D))
+    ]
     labels = [file for file in files if not strip_ending(file.name).endswith(PROBABILITIES)]
     if not labels:
-        raise DataError(Problem("", str(folder), "it holds no label file", "give a folder of .nii.gz or .png files"))
+        raise DataError(
+            Problem(
+                "", str(folder), "it holds no label file", "give a folder of .nii.gz or .png files"
+            )
+        )
     check_unpaired(folder, [strip_ending(file.name) for file in labels if is_picture(file)])
     cases, duplicates = drop_duplicates(
         [Case(strip_ending(file.name), {"label": Source(file)}, file) for file in labels]
@@ -121,9 +153,15 @@ def check_unpaired(folder: Path, names: Sequence[str]) -> None:
     there, first = set(names), min(names, key=len, default="")
     for ending in sorted(other.removeprefix(first) for other in names if other.startswith(first)):
         masks = {name for name in there if name.endswith(ending)}
-        if ending and not ending[0].isalnum() and {name.removesuffix(ending) for name in masks} == there - masks:
+        if (
+            ending
+            and not ending[0].isalnum()
+            and {name.removesuffix(ending) for name in masks} == there - masks
+        ):
             message = f"it holds images beside masks, {first} and {first}{ending}"
-            remedy = f"set data.mask_suffix of the preset to {ending}, or give a folder of masks alone"
+            remedy = (
+                f"set data.mask_suffix of the preset to {ending}, or give a folder of masks alone"
+            )
             raise DataError(Problem("", str(folder), message, remedy))
 
 
@@ -140,7 +178,12 @@ def list_references(folder: Path, data: Data) -> References:
         if folder.name == "derivatives":
             message = "it holds the labels of a data set, which are known by its images"
             raise DataError(Problem("", str(folder), message, f"give {folder.parent}"))
-        raise DataError(*(cohort.problems or [Problem("", str(folder), "no case has a label", "give the labels")]))
+        raise DataError(
+            *(
+                cohort.problems
+                or [Problem("", str(folder), "no case has a label", "give the labels")]
+            )
+        )
     values = select_label_values(cohort, data.labels)
     return References({case.name: case for case in cohort.labelled}, values, cohort.ignored)
 
@@ -150,17 +193,24 @@ def renamed_values(references: References, data: Data) -> dict[str, int]:
     if all(references.values.get(value) == value for value in data.labels.values()):
         return {}
     on_disk = references.values.items()
-    return {name: value for name, ours in data.labels.items() for value, meant in on_disk if meant == ours}
+    return {
+        name: value
+        for name, ours in data.labels.items()
+        for value, meant in on_disk
+        if meant == ours
+    }
 
 
 def read_values(data: Data) -> dict[int, int]:
-    """The values of label files that carry the preset's: these, and 255 for a single label, as in pictures."""
+    """The values of label files that carry the preset's: these, and 255 for a single label, as in
+    pictures."""
     values = {value: value for value in (0, *data.labels.values())}
     return values | ({255: next(iter(data.labels.values()))} if len(data.labels) == 1 else {})
 
 
 def read_pair(predicted: Case, name: str, references: References, ours: Mapping[int, int]) -> Pair:
-    """Both label maps, background where nobody judged; that they lie on different grids is an error that names both."""
+    """Both label maps, background where nobody judged; that they lie on different grids is an error
+    that names both."""
     expected = references.cases[name]
     assert predicted.label is not None, "it was listed by its label"
     assert expected.label is not None, "it was listed by its label"
@@ -173,22 +223,32 @@ def read_pair(predicted: Case, name: str, references: References, ours: Mapping[
     return Pair(predicted.name, prediction, reference, grid, (predicted.label, expected.label))
 
 
-def read_prediction(predicted: Case, grid: VoxelGrid, ours: Mapping[int, int], *, beside: str) -> Mask:
+def read_prediction(
+    predicted: Case, grid: VoxelGrid, ours: Mapping[int, int], *, beside: str
+) -> Mask:
     """A predicted label map, which must lie on the grid of what stands beside it."""
     assert predicted.label is not None, "it was listed by its label"
     own = open_image(predicted.name, predicted.label, as_label=True).grid
     difference = own.differs_from(grid)
     if difference:
         message = f"the prediction is not on the grid of its {beside}: {difference}"
-        raise DataError(Problem(predicted.name, str(predicted.label), message, "predict on the original images"))
+        raise DataError(
+            Problem(predicted.name, str(predicted.label), message, "predict on the original images")
+        )
     return read_label(predicted, ours, grid)
 
 
-def count_voxels(pair: Pair, *, labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """A case in the form of nnU-Net's summary.json: counts per region, keyed by the region's label values."""
+def count_voxels(
+    pair: Pair, *, labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]
+) -> dict[str, Any]:
+    """A case in the form of nnU-Net's summary.json: counts per region, keyed by the region's label
+    values."""
     metrics = {}
     for region, names in regions.items():
-        masks = (labels_to_regions(m, labels, {region: names})[0] for m in (pair.prediction, pair.reference))
+        masks = (
+            labels_to_regions(m, labels, {region: names})[0]
+            for m in (pair.prediction, pair.reference)
+        )
         ours, theirs = masks
         both = int(np.count_nonzero(ours & theirs))
         positive, wanted = int(np.count_nonzero(ours)), int(np.count_nonzero(theirs))
@@ -203,7 +263,11 @@ def count_voxels(pair: Pair, *, labels: Mapping[str, int], regions: Mapping[str,
             "n_pred": positive,
             "n_ref": wanted,
         }
-    return {"metrics": metrics, "prediction_file": str(pair.files[0]), "reference_file": str(pair.files[1])}
+    return {
+        "metrics": metrics,
+        "prediction_file": str(pair.files[0]),
+        "reference_file": str(pair.files[1]),
+    }
 
 
 def region_key(labels: Mapping[str, int], names: Sequence[str]) -> str:
@@ -212,10 +276,15 @@ def region_key(labels: Mapping[str, int], names: Sequence[str]) -> str:
 
 
 def make_summary(counts: Sequence[Mapping[str, Any]]) -> str:
-    """nnU-Net's summary.json; its convention, not ours: Dice is undefined (NaN) where both masks are empty."""
+    """nnU-Net's summary.json; its convention, not ours: Dice is undefined (NaN) where both masks
+    are empty."""
     keys = list(counts[0]["metrics"]) if counts else []
     mean = {key: mean_metrics([case["metrics"][key] for case in counts]) for key in keys}
-    content = {"foreground_mean": mean_metrics(list(mean.values())), "mean": mean, "metric_per_case": list(counts)}
+    content = {
+        "foreground_mean": mean_metrics(list(mean.values())),
+        "mean": mean,
+        "metric_per_case": list(counts),
+    }
     return json.dumps(content, indent=4) + "\n"
 
 

@@ -1,7 +1,7 @@
 """How well a mask agrees with its reference (Eq. 18-19), with stated conventions for empty ones.
 
-Both empty: Dice 1, HD95 0, lesion scores 1. One empty: Dice 0, lesion scores 0, HD95 undefined (nan), for the caller to
-leave out or to penalize.
+Both empty: Dice 1, HD95 0, lesion scores 1. One empty: Dice 0, lesion scores 0, HD95 undefined
+(nan), for the caller to leave out or to penalize.
 """
 
 from __future__ import annotations
@@ -30,10 +30,14 @@ def hd95_mm(prediction: Mask, reference: Mask, spacing_mm: Sequence[float]) -> f
         return 0.0
     if any(empty):
         return float("nan")
-    points = [np.argwhere(surface(mask)) * np.asarray(spacing_mm) for mask in (prediction, reference)]
+    points = [
+        np.argwhere(surface(mask)) * np.asarray(spacing_mm) for mask in (prediction, reference)
+    ]
     quantiles = []
     for one, other in (points, points[::-1]):
-        distances, _ = KDTree(other, balanced_tree=False, compact_nodes=False).query(one, workers=-1)
+        distances, _ = KDTree(other, balanced_tree=False, compact_nodes=False).query(
+            one, workers=-1
+        )
         quantiles.append(float(np.percentile(distances, 95)))
     return max(quantiles)
 
@@ -51,7 +55,8 @@ def surface(mask: Mask) -> Mask:
 
 
 class Detection(NamedTuple):
-    """How many of the predicted lesions are true, how many of the true lesions are found, and both in one number."""
+    """How many of the predicted lesions are true, how many of the true lesions are found, and both
+    in one number."""
 
     precision: float
     recall: float
@@ -59,8 +64,11 @@ class Detection(NamedTuple):
 
 
 def detect_lesions(prediction: Mask, reference: Mask) -> Detection:
-    """A lesion is a connected component, also over edges and corners; one voxel in common makes two lesions meet."""
-    ours, theirs = (count_and_met(a, b) for a, b in ((prediction, reference), (reference, prediction)))
+    """A lesion is a connected component, also over edges and corners; one voxel in common makes two
+    lesions meet."""
+    ours, theirs = (
+        count_and_met(a, b) for a, b in ((prediction, reference), (reference, prediction))
+    )
     if not ours[0] and not theirs[0]:
         return Detection(1.0, 1.0, 1.0)
     if not ours[0] or not theirs[0]:

@@ -1,7 +1,8 @@
 """Scores of cases and regions: how label maps are scored, the table on disk, and its summary.
 
-A scores.csv has the columns case, region, metric, value, one line for each, and no summary lines. Names stand in it as
-they are, so that they are the same when it is read; tables that are made for people escape them (`reports/escapes.py`).
+A scores.csv has the columns case, region, metric, value, one line for each, and no summary lines.
+Names stand in it as they are, so that they are the same when it is read; tables that are made for
+people escape them (`reports/escapes.py`).
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ LIMITS = {
 OTHER_LIMITS = (-1e12, 1e12)  # of metrics from elsewhere
 HD95Empty = float | Literal["nan", "diagonal"]
 CONVENTIONS = (
-    "Both masks empty: Dice 1, HD95 0, lesion scores 1. One empty: Dice 0, lesion scores 0, HD95 is {penalty}. "
+    "Both masks empty: Dice 1, HD95 0, lesion scores 1. One empty: Dice 0, lesion scores 0, "
+    "HD95 is "
+    "{penalty}. "
     "A lesion is a connected component (also over corners); one shared voxel is a hit. "
     "In 2D a pixel counts as 1 mm, and 1000 pixels as 1 ml."
 )
@@ -75,7 +78,9 @@ def score_label_maps(
     penalty = penalty_mm(hd95_empty, reference.shape, spacing_mm)
     rows = []
     for region, names in regions.items():
-        (ours,), (theirs,) = (labels_to_regions(m, labels, {region: names}) for m in (prediction, reference))
+        (ours,), (theirs,) = (
+            labels_to_regions(m, labels, {region: names}) for m in (prediction, reference)
+        )
         distance = hd95_mm(ours, theirs, spacing_mm)
         volumes = [np.count_nonzero(mask) * millilitres for mask in (ours, theirs)]
         detection = detect_lesions(ours, theirs)
@@ -152,15 +157,24 @@ def read_score(file: Path, number: int, line: Mapping[str, str]) -> Score:
 
 
 def mean_dice(path: Path) -> float:
-    """The mean over cases of a case's mean over regions, from a scores.csv, a run's, or those of its folds."""
-    files = [path] if path.is_file() else sorted(path.glob("scores.csv")) or sorted(path.glob("fold*/scores.csv"))
+    """The mean over cases of a case's mean over regions, from a scores.csv, a run's, or those of
+    its folds."""
+    files = (
+        [path]
+        if path.is_file()
+        else sorted(path.glob("scores.csv")) or sorted(path.glob("fold*/scores.csv"))
+    )
     if not files:
         raise ValueError(f"there is no scores.csv in {path}; give such a file, or a run's folder")
     cases: dict[str, list[float]] = {}
     for file in files:
         for row in read_scores(file):
             if row.metric == "dice" and isnan(row.value):
-                raise FileError(file, f"the Dice of {row.case}, {row.region} is nan", "give a number from 0 to 1")
+                raise FileError(
+                    file,
+                    f"the Dice of {row.case}, {row.region} is nan",
+                    "give a number from 0 to 1",
+                )
             if row.metric == "dice":
                 cases.setdefault(row.case, []).append(row.value)
     if not cases:
@@ -170,7 +184,8 @@ def mean_dice(path: Path) -> float:
 
 @dataclass(frozen=True)
 class Means:
-    """A region's scores over cases: HD95 where it is defined, in how many cases it is not, and with the penalty."""
+    """A region's scores over cases: HD95 where it is defined, in how many cases it is not, and with
+    the penalty."""
 
     cases: int
     dice: float
@@ -189,7 +204,9 @@ def mean_scores(rows: Sequence[Score]) -> dict[str, Means]:
         cases = list(dict.fromkeys(row.case for row in rows if row.region == region))
 
         def collect(metric: str, cases: Sequence[str] = cases, region: str = region) -> float:
-            return mean_of([values[key] for case in cases if (key := (region, metric, case)) in values])
+            return mean_of(
+                [values[key] for case in cases if (key := (region, metric, case)) in values]
+            )
 
         undefined = [case for case in cases if is_undefined(values, region, case)]
         table[region] = Means(
@@ -206,7 +223,9 @@ def mean_scores(rows: Sequence[Score]) -> dict[str, Means]:
 
 def is_undefined(values: Mapping[tuple[str, str, str], float], region: str, case: str) -> bool:
     """Whether HD95 of a case is not a distance: one of the two masks is empty."""
-    volumes = [values.get((region, metric, case), nan) for metric in ("volume_ml", "reference_volume_ml")]
+    volumes = [
+        values.get((region, metric, case), nan) for metric in ("volume_ml", "reference_volume_ml")
+    ]
     if any(isnan(volume) for volume in volumes):  # a table from elsewhere, without volumes
         return isnan(values.get((region, "hd95_mm", case), 0.0))
     return (volumes[0] == 0) != (volumes[1] == 0)

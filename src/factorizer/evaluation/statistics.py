@@ -1,8 +1,8 @@
 """Paired statistics of two systems on the same cases.
 
-Wilcoxon signed-rank test, two-sided; cases without a difference are left out (`zero_method="wilcox"`), and where no
-case differs p is 1. The distribution is scipy's choice (1.17: exact up to 50 differences without
-ties and up to 13 with them, else the normal one).
+Wilcoxon signed-rank test, two-sided; cases without a difference are left out
+(`zero_method="wilcox"`), and where no case differs p is 1. The distribution is scipy's choice
+(1.17: exact up to 50 differences without ties and up to 13 with them, else the normal one).
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Difference:
-    """One system against another: the mean difference with its interval, the test, and the size of the effect.
+    """One system against another: the mean difference with its interval, the test, and the size of
+    the effect.
 
-    `effect` is the rank-biserial correlation of matched pairs: the share of favourable minus that of unfavourable
-    ranks, 1 when every case is higher, -1 when every case is lower, 0 when they balance.
+    `effect` is the rank-biserial correlation of matched pairs: the share of favourable minus that
+    of unfavourable ranks, 1 when every case is higher, -1 when every case is lower, 0 when they
+    balance.
     """
 
     mean: float
@@ -45,7 +47,9 @@ def compare_pairs(ours: Values, theirs: Values, *, seed: int = 0) -> Difference:
     if not len(difference):
         return Difference(nan, nan, nan, p=1.0, effect=0.0, cases=0)
     low, high = bootstrap_mean(difference, seed=seed)
-    return Difference(float(difference.mean()), low, high, *signed_rank(ours, theirs), len(difference))
+    return Difference(
+        float(difference.mean()), low, high, *signed_rank(ours, theirs), len(difference)
+    )
 
 
 def signed_rank(ours: Values, theirs: Values) -> tuple[float, float]:

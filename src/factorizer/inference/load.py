@@ -1,6 +1,8 @@
-"""Trained models from where they are kept: runs, single folds of them, and the zoo that ships with the package.
+"""Trained models from where they are kept: runs, single folds of them, and the zoo that ships with
+the package.
 
-A fold's folder has config.yaml and checkpoints/last.ckpt; a zoo model has config.yaml and weights.safetensors.
+A fold's folder has config.yaml and checkpoints/last.ckpt; a zoo model has config.yaml and
+weights.safetensors.
 """
 
 from __future__ import annotations
@@ -42,8 +44,8 @@ def load(
 ) -> Predictor:
     """A model ready to segment, from a run (RUN or RUN/foldK) or from the zoo (zoo:NAME).
 
-    Of a run with several folds say which: "all", or some numbers, are an ensemble. `speed` is best, as trained, or a
-    faster setting that was tuned for it.
+    Of a run with several folds say which: "all", or some numbers, are an ensemble. `speed` is best,
+    as trained, or a faster setting that was tuned for it.
     """
     folders = find_models(source, folds)
     preset = read_config(folders[0])
@@ -52,13 +54,19 @@ def load(
         own, name = read_config(folder), display_name(folder)
         if own.data != preset.data or own.inference != preset.inference:
             raise ModelError(
-                f"{name} was trained on other data settings than {display_name(folders[0])}; they make no ensemble"
+                f"{name} was trained on other data settings than {display_name(folders[0])}; "
+                "they "
+                "make "
+                "no "
+                "ensemble"
             )
         network = load_network(folder, own, say)
         if speed != "best":
             apply_speed(network, folder, speed)
         networks.append(network)
-    return Predictor(preset, networks, device=choose_device(device), mirrored=mirrored, batch_size=batch_size)
+    return Predictor(
+        preset, networks, device=choose_device(device), mirrored=mirrored, batch_size=batch_size
+    )
 
 
 def load_network(folder: Path, preset: Preset, say: Say) -> nn.Module:
@@ -67,7 +75,9 @@ def load_network(folder: Path, preset: Preset, say: Say) -> nn.Module:
     try:
         network = make_network(preset)
     except (ValueError, TypeError, RuntimeError) as error:
-        raise ModelError(f"{name}/config.yaml describes a network that cannot be built: {error}") from None
+        raise ModelError(
+            f"{name}/config.yaml describes a network that cannot be built: {error}"
+        ) from None
     weights, remark = fit_heads(network, read_weights(folder))
     if remark:
         say(f"{name}: {remark}")
@@ -75,7 +85,9 @@ def load_network(folder: Path, preset: Preset, say: Say) -> nn.Module:
     return network
 
 
-def find_models(source: str | Path, folds: Literal["all"] | Sequence[int] | None = None) -> list[Path]:
+def find_models(
+    source: str | Path, folds: Literal["all"] | Sequence[int] | None = None
+) -> list[Path]:
     """The folders of the models that are meant."""
     text = str(source)
     if text.startswith(ZOO):
@@ -92,22 +104,29 @@ def find_models(source: str | Path, folds: Literal["all"] | Sequence[int] | None
     if not there and folds is None and (run / "foldall" / "config.yaml").is_file():
         return [run / "foldall"]  # trained on all cases
     if not there:
-        raise ModelError(f"there is no run in {run}; give a folder that `factorizer train` wrote, or {ZOO}NAME")
+        raise ModelError(
+            f"there is no run in {run}; give a folder that `factorizer train` wrote, or {ZOO}NAME"
+        )
     listed = ", ".join(map(str, sorted(there)))
     if folds is None:
         if len(there) > 1:
-            raise ModelError(f"{run} has the folds {listed}; give one as {run}/foldK (predict also takes --folds all)")
+            raise ModelError(
+                f"{run} has the folds {listed}; give one as {run}/foldK (predict also takes "
+                "--folds all)"
+            )
         return list(there.values())
     wanted = sorted(there) if folds == "all" else folds
     missing = [fold for fold in wanted if fold not in there]
     if missing or not wanted:
-        raise ModelError(f"{run} has the folds {listed}, not {', '.join(map(str, missing)) or 'none'}")
+        raise ModelError(
+            f"{run} has the folds {listed}, not {', '.join(map(str, missing)) or 'none'}"
+        )
     return [there[int(fold)] for fold in wanted]
 
 
 def trained_on(folders: Sequence[Path], looked_at: Collection[Path] = ()) -> set[str]:
-    """The cases that some of these folds were trained on, or what they began with. A model of the zoo says so itself;
-    nothing is known of a fold that was copied out of its run."""
+    """The cases that some of these folds were trained on, or what they began with. A model of the
+    zoo says so itself; nothing is known of a fold that was copied out of its run."""
     seen: set[str] = set()
     for folder in folders:
         told = folder / "trained_on.json"
@@ -115,7 +134,9 @@ def trained_on(folders: Sequence[Path], looked_at: Collection[Path] = ()) -> set
             seen |= set(read_names(told, list))
         folds, known = folder.parent / "folds.json", folder / "cases.json"
         if folds.is_file() and known.is_file():
-            held_out = {case for case, fold in read_fold_of(folds).items() if folder.name == f"fold{fold}"}
+            held_out = {
+                case for case, fold in read_fold_of(folds).items() if folder.name == f"fold{fold}"
+            }
             seen |= set(read_names(known, dict)) - held_out
         init = first_weights_of(folder)
         if init and folder not in looked_at:  # runs that name each other would never end
@@ -140,24 +161,35 @@ def first_weights_of(folder: Path) -> str | None:
         raise FileError(file, "it does not hold a list of starts", "restore it, or remove it")
     init = starts[0].get("init") if starts else None
     if not isinstance(init, str | None):
-        raise FileError(file, f"its first start has the init {init!r}, not a name", "restore it, or remove it")
+        raise FileError(
+            file, f"its first start has the init {init!r}, not a name", "restore it, or remove it"
+        )
     return init
 
 
 def apply_speed(network: nn.Module, folder: Path, speed: str) -> None:
-    """Turn NMF layers down as speeds.json of a model says: per speed, a list of settings, one for each layer."""
+    """Turn NMF layers down as speeds.json of a model says: per speed, a list of settings, one for
+    each layer."""
     settings, file = read_speed(folder, speed), f"{display_name(folder)}/speeds.json"
     layers = [module for module in network.modules() if isinstance(module, NMF)]
     if len(layers) != len(settings):
-        raise ModelError(f"{file} sets {len(settings)} NMF layers, the network has {len(layers)}; tune it again")
+        raise ModelError(
+            f"{file} sets {len(settings)} NMF layers, the network has {len(layers)}; tune it again"
+        )
     for layer, setting in zip(layers, settings, strict=True):
         for attribute, value in setting.items():
             allowed = allowed_settings(layer, attribute)
             if not allowed:
-                raise ModelError(f"{file} sets {attribute!r} of a layer; num_iters, rank and bypass can be set")
+                raise ModelError(
+                    f"{file} sets {attribute!r} of a layer; num_iters, rank and bypass can be set"
+                )
             if type(value) is not type(allowed[0]) or value not in allowed:
                 limits = f"{allowed[0]} to {allowed[-1]}"
-                raise ModelError(f"{file} sets {attribute} of a layer to {value!r}; give {limits}, or tune it again")
+                raise ModelError(
+                    f"{file} sets {attribute} of a layer to {value!r}; give {limits}, or tune "
+                    "it "
+                    "again"
+                )
             setattr(layer, attribute, value)
 
 
@@ -169,7 +201,9 @@ def read_speed(folder: Path, speed: str) -> list[dict[str, Any]]:
         raise ModelError(f"{name}/speeds.json holds no speeds by name; tune it again")
     if speed not in speeds:
         known = ", ".join(["best", *speeds])
-        raise ModelError(f"{name} has the speeds {known}, not {speed}; `factorizer tune` makes balanced and fast")
+        raise ModelError(
+            f"{name} has the speeds {known}, not {speed}; `factorizer tune` makes balanced and fast"
+        )
     settings = speeds[speed]
     if not isinstance(settings, list) or not all(isinstance(setting, dict) for setting in settings):
         raise ModelError(f"{name}/speeds.json holds no list of layers for {speed}; tune it again")
@@ -184,9 +218,12 @@ def allowed_settings(layer: NMF, attribute: str) -> Sequence[bool] | range:
 
 
 def load_what_fits(network: nn.Module, weights: Weights) -> tuple[list[str], list[str]]:
-    """Load the weights that have the same name and shape; the names of those loaded and of those left as drawn."""
+    """Load the weights that have the same name and shape; the names of those loaded and of those
+    left as drawn."""
     own = network.state_dict()
-    fits = {name: value for name, value in weights.items() if name in own and is_alike(value, own[name])}
+    fits = {
+        name: value for name, value in weights.items() if name in own and is_alike(value, own[name])
+    }
     network.load_state_dict(fits, strict=False)
     return sorted(fits), sorted(own.keys() - fits.keys())
 
@@ -200,7 +237,11 @@ def make_network(preset: Preset) -> nn.Module:
 
 def choose_device(name: str) -> torch.device:
     """auto is CUDA or MPS where there is one; a device that is not there is an error."""
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    there = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
     if name == "auto":
         return torch.device(next(device for device in ("cuda", "mps", "cpu") if there[device]))
     if name not in there:

@@ -1,8 +1,10 @@
-"""What `factorizer predict` made: a small record per case in the hidden folder .factorizer beside the predictions.
+"""What `factorizer predict` made: a small record per case in the hidden folder .factorizer beside
+the predictions.
 
-A record says which model, settings and inputs a prediction is from, and has a checksum of every file. It is written
-before the files are put in their place: a job that is killed at any moment leaves no file without a record. Jobs that
-share a folder do not disturb each other, as each writes the records of its own cases.
+A record says which model, settings and inputs a prediction is from, and has a checksum of every
+file. It is written before the files are put in their place: a job that is killed at any moment
+leaves no file without a record. Jobs that share a folder do not disturb each other, as each writes
+the records of its own cases.
 """
 
 from __future__ import annotations
@@ -30,7 +32,11 @@ from factorizer.nn.nmf import NMF
 
 RECORDS, PART = ".factorizer", "part-"
 SECTIONS = ("model", "data", "inference")  # of a preset, that a prediction depends on
-WITHOUT_EFFECT = {"augmentation", "foreground_fraction", "mask_suffix"}  # of the data section, on a prediction
+WITHOUT_EFFECT = {
+    "augmentation",
+    "foreground_fraction",
+    "mask_suffix",
+}  # of the data section, on a prediction
 SECONDS_A_DAY = 86_400
 DISCARD = "remove it with its prediction, to predict it again"
 REMOVE = "remove it to predict it again, or give another --output"
@@ -40,7 +46,8 @@ Facts = Mapping[str, Any]  # plain values, as JSON has them
 
 @dataclass(frozen=True)
 class Record:
-    """What the predictions of a case were made with and from, and the checksums of its files by name."""
+    """What the predictions of a case were made with and from, and the checksums of its files by
+    name."""
 
     made_with: Facts
     inputs: Facts
@@ -49,13 +56,17 @@ class Record:
 
     def of_same(self, other: Record) -> bool:
         """Whether both are of one model, with the same settings, from the same inputs."""
-        return not differences(self.made_with, other.made_with) and not changed_inputs(self.inputs, other.inputs)
+        return not differences(self.made_with, other.made_with) and not changed_inputs(
+            self.inputs, other.inputs
+        )
 
 
 def describe_predictor(predictor: Predictor, rules: Rules) -> Facts:
     """Everything beside the image that decides what is predicted."""
     sections = {name: getattr(predictor.preset, name).model_dump(mode="json") for name in SECTIONS}
-    sections["data"] = {key: value for key, value in sections["data"].items() if key not in WITHOUT_EFFECT}
+    sections["data"] = {
+        key: value for key, value in sections["data"].items() if key not in WITHOUT_EFFECT
+    }
     return {
         "weights": [digest_weights(network) for network in predictor.networks],
         "layers": [describe_layers(network) for network in predictor.networks],
@@ -81,15 +92,22 @@ def describe_layers(network: nn.Module) -> list[str]:
 
 def describe_inputs(case: Case) -> Facts:
     """The files of a case by content."""
-    checksums = {file: checksum(file) for file in {source.file for source in case.channels.values()}}
+    checksums = {
+        file: checksum(file) for file in {source.file for source in case.channels.values()}
+    }
     return {
-        channel: {"file": str(source.file), "index": source.index, "checksum": checksums[source.file]}
+        channel: {
+            "file": str(source.file),
+            "index": source.index,
+            "checksum": checksums[source.file],
+        }
         for channel, source in case.channels.items()
     }
 
 
 def differences(before: Facts, now: Facts) -> list[str]:
-    """In which words one prediction was made otherwise than another; none if they were made the same way."""
+    """In which words one prediction was made otherwise than another; none if they were made the
+    same way."""
     changed = {name for name in now if json.dumps(before.get(name)) != json.dumps(now[name])}
     words = ["with other weights"] if "weights" in changed else []
     if "layers" in changed and not words:
@@ -100,7 +118,11 @@ def differences(before: Facts, now: Facts) -> list[str]:
         words.append("with another --postprocess")
     for section in sorted(changed & set(SECTIONS)):
         old, new = before.get(section, {}), now[section]
-        fields = [key for key in new if not isinstance(old, dict) or json.dumps(old.get(key)) != json.dumps(new[key])]
+        fields = [
+            key
+            for key in new
+            if not isinstance(old, dict) or json.dumps(old.get(key)) != json.dumps(new[key])
+        ]
         words += [f"with another {section}.{key}" for key in fields]
     return words
 
@@ -119,7 +141,9 @@ def doubt(record: Record | None, now: Record, existing: Sequence[Path]) -> Probl
     """Why files that exist are not what would be predicted now, if they are not."""
     file = str(existing[0])
     if record is None:
-        return Problem("", file, f"what made it is not known, as it has no record in {RECORDS}", REMOVE)
+        return Problem(
+            "", file, f"what made it is not known, as it has no record in {RECORDS}", REMOVE
+        )
     words = differences(record.made_with, now.made_with)
     if words:
         return Problem("", file, f"it was made {' and '.join(words[:3])}", REMOVE)
@@ -128,7 +152,12 @@ def doubt(record: Record | None, now: Record, existing: Sequence[Path]) -> Probl
         return Problem("", file, f"it was made from another image ({', '.join(channels)})", REMOVE)
     for path in existing:
         if record.files.get(path.name) != checksum(path):
-            return Problem("", str(path), "it was changed after it was predicted", f"keep it elsewhere, or {REMOVE}")
+            return Problem(
+                "",
+                str(path),
+                "it was changed after it was predicted",
+                f"keep it elsewhere, or {REMOVE}",
+            )
     return None
 
 
@@ -147,17 +176,25 @@ def read_record(out: Path, case: Case) -> Record | None:
         raise FileError(file, error.reason, DISCARD) from None
     if not is_record(content):
         raise FileError(file, "it is no record of a prediction", DISCARD)
-    return Record(content["made_with"], content["inputs"], content["files"], str(content.get("version")))
+    return Record(
+        content["made_with"], content["inputs"], content["files"], str(content.get("version"))
+    )
 
 
 def is_record(content: Any) -> bool:
-    parts = [content.get(name) for name in ("made_with", "inputs", "files")] if isinstance(content, dict) else [None]
+    parts = (
+        [content.get(name) for name in ("made_with", "inputs", "files")]
+        if isinstance(content, dict)
+        else [None]
+    )
     if not all(isinstance(part, dict) for part in parts):
         return False
     return all(isinstance(entry, dict) for entry in content["inputs"].values())
 
 
-def put_in_place(out: Path, case: Case, record: Record, writers: Mapping[Path, Callable[[Path], object]]) -> None:
+def put_in_place(
+    out: Path, case: Case, record: Record, writers: Mapping[Path, Callable[[Path], object]]
+) -> None:
     """Write the files of a case beside their places, then the record, then move the files."""
     records = out / RECORDS
     records.mkdir(parents=True, exist_ok=True)
@@ -167,7 +204,11 @@ def put_in_place(out: Path, case: Case, record: Record, writers: Mapping[Path, C
             write(parts[file])
             if file.exists():
                 message = "another process has written it meanwhile"
-                raise DataError(Problem(case.name, str(file), message, "let one process at a time predict a case"))
+                raise DataError(
+                    Problem(
+                        case.name, str(file), message, "let one process at a time predict a case"
+                    )
+                )
         checksums = {file.name: checksum(part) for file, part in parts.items()}
         content = {"case": case.name, **asdict(record), "files": {**record.files, **checksums}}
         write_atomically(record_file(out, case), json.dumps(content, indent=1) + "\n")
@@ -176,7 +217,8 @@ def put_in_place(out: Path, case: Case, record: Record, writers: Mapping[Path, C
 
 
 def remove_leftovers(out: Path) -> None:
-    """Remove what killed jobs had begun to write, if it is older than a day: a younger one may be at work."""
+    """Remove what killed jobs had begun to write, if it is older than a day: a younger one may be
+    at work."""
     for folder in (out / RECORDS).glob(f"{PART}*"):
         if time.time() - folder.lstat().st_mtime > SECONDS_A_DAY:
             shutil.rmtree(folder, ignore_errors=True)

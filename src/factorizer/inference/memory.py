@@ -17,16 +17,23 @@ MAPS = 12  # feature maps of full resolution and least width that a network hold
 
 def check_memory(preset: Preset, case: Case, *, batch_size: int, keep_probabilities: bool) -> float:
     """The bytes that a case will take at most, about; an error where there are not as many."""
-    wanted = estimate_bytes(preset, case, batch_size=batch_size, keep_probabilities=keep_probabilities)
+    wanted = estimate_bytes(
+        preset, case, batch_size=batch_size, keep_probabilities=keep_probabilities
+    )
     free = available_bytes()
     if wanted > free:
-        message = f"its prediction takes about {wanted / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
+        message = (
+            f"its prediction takes about {wanted / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
+        )
         raise DataError(Problem(case.name, "", message, REMEDY))
     return wanted
 
 
-def estimate_bytes(preset: Preset, case: Case, *, batch_size: int, keep_probabilities: bool) -> float:
-    """The bytes that a case will take at most, about, from its header; for a case that will be refused, the least."""
+def estimate_bytes(
+    preset: Preset, case: Case, *, batch_size: int, keep_probabilities: bool
+) -> float:
+    """The bytes that a case will take at most, about, from its header; for a case that will be
+    refused, the least."""
     data = preset.data
     try:
         shape, resampled_to, file_bytes = measure_case(case, data)
@@ -44,7 +51,8 @@ def estimate_bytes(preset: Preset, case: Case, *, batch_size: int, keep_probabil
 
 
 def measure_case(case: Case, data: Data) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """The shape of a case's image, that at the preset's spacing, and the bytes of all its files; no voxel is read."""
+    """The shape of a case's image, that at the preset's spacing, and the bytes of all its files; no
+    voxel is read."""
     check_dimensions(case, len(data.patch_size))
     files = {source.file: source for source in case.channels.values()}
     first = next(iter(case.channels.values()))

@@ -1,6 +1,8 @@
-"""Post-processing of label maps, region by region: drop small lesions, or keep the largest component only.
+"""Post-processing of label maps, region by region: drop small lesions, or keep the largest
+component only.
 
-It is off unless asked for. What is stored with a run was chosen on the held-out cases of its cross-validation.
+It is off unless asked for. What is stored with a run was chosen on the held-out cases of its
+cross-validation.
 """
 
 from __future__ import annotations
@@ -27,14 +29,18 @@ AGAIN = "choose it again with `factorizer postprocess`"
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is kept of a region: components of at least some volume, and perhaps only the largest."""
+    """What is kept of a region: components of at least some volume, and perhaps only the
+    largest."""
 
     min_volume_ml: float = 0.0
     largest: bool = False
 
     def __str__(self) -> str:
         parts = [f"at least {self.min_volume_ml:g} ml"] if self.min_volume_ml else []
-        return ", ".join([*parts, *(["the largest component"] if self.largest else [])]) or "everything"
+        return (
+            ", ".join([*parts, *(["the largest component"] if self.largest else [])])
+            or "everything"
+        )
 
 
 Rules = Mapping[str, Cleaning]  # region -> what is kept of it
@@ -61,7 +67,8 @@ def clean_labels(
     regions: Mapping[str, Sequence[str]],
     spacing_mm: Sequence[float],
 ) -> NDArray[np.uint8]:
-    """A label map whose regions are cleaned. What a region loses goes to the region around it, if there is one."""
+    """A label map whose regions are cleaned. What a region loses goes to the region around it, if
+    there is one."""
     if not rules:
         return label_map
     masks = labels_to_regions(label_map, labels, regions)
@@ -70,19 +77,25 @@ def clean_labels(
         name = list(regions)[index]
         masks[index] = clean_mask(masks[index], rules.get(name, Cleaning()), spacing_mm)
         for inner, names in enumerate(regions.values()):
-            if set(names) < set(list(regions.values())[index]):  # what was dropped around it is gone inside too
+            if set(names) < set(
+                list(regions.values())[index]
+            ):  # what was dropped around it is gone inside too
                 masks[inner] &= masks[index]
     return regions_to_labels(masks, labels, regions)
 
 
 CANDIDATES = [
-    Cleaning(volume, largest) for largest in (False, True) for volume in (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+    Cleaning(volume, largest)
+    for largest in (False, True)
+    for volume in (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 ]
 
 
 def try_candidates(prediction: Array, reference: Array, spacing_mm: Sequence[float]) -> list[float]:
     """The Dice of a region's mask after each candidate; the first is that of the mask as it is."""
-    from factorizer.evaluation.metrics import dice  # with parts of SciPy that prediction does without
+    from factorizer.evaluation.metrics import (
+        dice,
+    )  # with parts of SciPy that prediction does without
 
     return [dice(clean_mask(prediction, rule, spacing_mm), reference) for rule in CANDIDATES]
 
@@ -93,7 +106,10 @@ def choose(scores: Sequence[Sequence[float]]) -> int:
 
 
 def write_rules(folder: Path, rules: Rules) -> Path:
-    write_atomically(folder / FILE, json.dumps({name: asdict(rule) for name, rule in rules.items()}, indent=2) + "\n")
+    write_atomically(
+        folder / FILE,
+        json.dumps({name: asdict(rule) for name, rule in rules.items()}, indent=2) + "\n",
+    )
     return folder / FILE
 
 
@@ -102,13 +118,17 @@ def read_rules(folder: Path, regions: Sequence[str]) -> dict[str, Cleaning]:
     file = next((f / FILE for f in (folder, folder.parent) if (f / FILE).is_file()), None)
     if file is None:
         name = display_name(folder)
-        raise ValueError(f"{name} has no {FILE}; `factorizer postprocess` chooses one on its cross-validation")
+        raise ValueError(
+            f"{name} has no {FILE}; `factorizer postprocess` chooses one on its cross-validation"
+        )
     content = read_json(file)
     if not isinstance(content, dict):
         raise FileError(file, "it holds no rules by region", AGAIN)
     unknown = [name for name in content if name not in regions]
     if unknown:
-        raise FileError(file, f"it is about the region {unknown[0]}; the model has {', '.join(regions)}", AGAIN)
+        raise FileError(
+            file, f"it is about the region {unknown[0]}; the model has {', '.join(regions)}", AGAIN
+        )
     return {name: read_rule(file, name, rule) for name, rule in content.items()}
 
 
@@ -118,7 +138,9 @@ def read_rule(file: Path, region: str, rule: Any) -> Cleaning:
         raise FileError(file, f"of {region} it says {rule!r}, not min_volume_ml and largest", AGAIN)
     volume, largest = rule.get("min_volume_ml", 0.0), rule.get("largest", False)
     if isinstance(volume, bool) or not isinstance(volume, int | float) or not 0 <= volume < inf:
-        raise FileError(file, f"min_volume_ml of {region} is {volume!r}, not a number from 0 on", AGAIN)
+        raise FileError(
+            file, f"min_volume_ml of {region} is {volume!r}, not a number from 0 on", AGAIN
+        )
     if not isinstance(largest, bool):
         raise FileError(file, f"largest of {region} is {largest!r}, not true or false", AGAIN)
     return Cleaning(volume, largest)

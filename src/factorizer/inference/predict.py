@@ -1,4 +1,5 @@
-"""`factorizer predict`: the cases of a cohort one after the other, each written whole or not at all."""
+"""`factorizer predict`: the cases of a cohort one after the other, each written whole or not at
+all."""
 
 from __future__ import annotations
 
@@ -14,7 +15,12 @@ from typing import Any
 from factorizer.data.cases import Case, DataError, Problem
 from factorizer.data.images import check_dimensions
 from factorizer.data.layouts import IMAGES_2D, NIFTI
-from factorizer.data.outputs import prediction_file, probabilities_file, write_labels, write_probabilities
+from factorizer.data.outputs import (
+    prediction_file,
+    probabilities_file,
+    write_labels,
+    write_probabilities,
+)
 from factorizer.files import FileError
 from factorizer.inference.manifest import (
     Facts,
@@ -44,7 +50,9 @@ class Prediction:
     warnings: Sequence[Problem] = field(default_factory=tuple)
 
 
-Watch = Callable[[Case, int], Callable[[], object]]  # a case and its windows -> what to call after each
+Watch = Callable[
+    [Case, int], Callable[[], object]
+]  # a case and its windows -> what to call after each
 
 
 def predict_cases(
@@ -59,8 +67,8 @@ def predict_cases(
 ) -> Iterator[Prediction]:
     """Predict cases into a folder; one that fails is reported and the others go on.
 
-    With `skip_existing`, what this model made before with the same settings from the same images is skipped, and any
-    other file of the same name is a problem of its case.
+    With `skip_existing`, what this model made before with the same settings from the same images is
+    skipped, and any other file of the same name is a problem of its case.
     """
     wanted = {case.name: output_files(case, out, save_probabilities) for case in cases}
     made_with = describe_predictor(predictor, rules or {})
@@ -73,7 +81,9 @@ def predict_cases(
         warnings: list[Problem] = []
         options: dict[str, Any] = {"rules": rules or {}, "watch": watch, "warnings": warnings}
         work = partial(predict_case, predictor, case, out, missing, made_with, **options)
-        problems = check_done(case, out, wanted[case.name], made_with) or (attempt(case, work) if missing else ())
+        problems = check_done(case, out, wanted[case.name], made_with) or (
+            attempt(case, work) if missing else ()
+        )
         if problems:
             yield Prediction(case.name, problems=problems, warnings=warnings)
         else:
@@ -88,41 +98,57 @@ def attempt(case: Case, work: Callable[[], object]) -> Sequence[Problem]:
     except DataError as error:
         return error.problems
     except (MemoryError, RuntimeError, ValueError) as error:
-        return (Problem(case.name, "", f"it failed: {error}", "look at this image; the others go on"),)
+        return (
+            Problem(case.name, "", f"it failed: {error}", "look at this image; the others go on"),
+        )
     return ()
 
 
 def output_files(case: Case, out: Path, save_probabilities: bool) -> list[Path]:
     """The files of a case, first its label map."""
-    return [prediction_file(out, case), *([probabilities_file(out, case)] if save_probabilities else [])]
+    return [
+        prediction_file(out, case),
+        *([probabilities_file(out, case)] if save_probabilities else []),
+    ]
 
 
 def check_outputs(wanted: Mapping[str, Sequence[Path]], out: Path, *, skip_existing: bool) -> None:
     """Each file is one case's, nothing is overwritten, and the folder can be written to."""
     if out.name.endswith((*NIFTI, *IMAGES_2D)):
-        raise ValueError(f"{out} is the name of an image; give a folder, in which each case's labels get its name")
+        raise ValueError(
+            f"{out} is the name of an image; give a folder, in which each case's labels get its "
+            "name"
+        )
     owner: dict[Path, str] = {}
     for case, files in wanted.items():
         for file in files:
             if owner.setdefault(file, case) != case:
                 raise ValueError(
-                    f"{file.name} would be a file of the case {owner[file]} and of the case {case}; "
+                    f"{file.name} would be a file of the case {owner[file]} and of the case "
+                    f"{case}; "
                     "rename one of them, or leave out --save-probabilities"
                 )
     there = [file for file in owner if file.exists()]
     if there and not skip_existing:
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-        raise ValueError(f"{there[0]}{more} is there already; skip it with --continue, or give another folder")
+        raise ValueError(
+            f"{there[0]}{more} is there already; skip it with --continue, or give another folder"
+        )
     try:
         out.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=out):
             pass
     except OSError as error:
-        raise ValueError(f"{out} cannot be written to ({error.strerror}); give another folder") from None
+        raise ValueError(
+            f"{out} cannot be written to ({error.strerror}); give another folder"
+        ) from None
 
 
-def check_same_model(cases: Sequence[Case], out: Path, wanted: Mapping[str, Sequence[Path]], made_with: Facts) -> None:
-    """What is there was made with this model and these settings, as far as it is known: no folder becomes a mixture."""
+def check_same_model(
+    cases: Sequence[Case], out: Path, wanted: Mapping[str, Sequence[Path]], made_with: Facts
+) -> None:
+    """What is there was made with this model and these settings, as far as it is known: no folder
+    becomes a mixture."""
     found: dict[Path, list[str]] = {}
     for case in cases:
         existing = [file for file in wanted[case.name] if file.exists()]
@@ -135,11 +161,16 @@ def check_same_model(cases: Sequence[Case], out: Path, wanted: Mapping[str, Sequ
         file, words = next(iter(found.items()))
         more = f" (as were {len(found) - 1} more)" if len(found) > 1 else ""
         raise ValueError(
-            f"{file} was made {' and '.join(words[:3])}{more}; give another --output, or remove what is there"
+            f"{file} was made {' and '.join(words[:3])}{more}; give another --output, or remove "
+            "what "
+            "is "
+            "there"
         )
 
 
-def check_done(case: Case, out: Path, wanted: Sequence[Path], made_with: Facts) -> Sequence[Problem]:
+def check_done(
+    case: Case, out: Path, wanted: Sequence[Path], made_with: Facts
+) -> Sequence[Problem]:
     """Files of a case that exist must be its predictions, unchanged."""
     existing = [file for file in wanted if file.exists()]
     if not existing:
@@ -149,7 +180,9 @@ def check_done(case: Case, out: Path, wanted: Sequence[Path], made_with: Facts) 
     except FileError as error:
         problem = Problem(case.name, error.file, error.reason, error.remedy)
     except OSError as error:
-        problem = Problem(case.name, str(error.filename), f"it cannot be read ({error.strerror})", "check it")
+        problem = Problem(
+            case.name, str(error.filename), f"it cannot be read ({error.strerror})", "check it"
+        )
     return () if problem is None else (replace(problem, case=case.name),)
 
 
@@ -186,7 +219,9 @@ def predict_case(
         )
     if prediction_file(out, case) in files:
         binary = len(preset.data.labels) == 1
-        writers[prediction_file(out, case)] = partial(write_labels, labels=labels, case=case, binary=binary)
+        writers[prediction_file(out, case)] = partial(
+            write_labels, labels=labels, case=case, binary=binary
+        )
     record = Record(made_with, describe_inputs(case))
     with suppress(FileError):  # of files that are gone, otherwise the case was refused
         before = read_record(out, case)

@@ -1,4 +1,5 @@
-"""Predict a case that has a reference, as `factorizer predict` does, and score it as `factorizer evaluate` does."""
+"""Predict a case that has a reference, as `factorizer predict` does, and score it as `factorizer
+evaluate` does."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ Array = NDArray[Any]
 def predict_and_read(
     predictor: Predictor, case: Case, settings: Settings, logits: Iterable[Tensor] | None = None
 ) -> tuple[Array, Array, tuple[float, ...]]:
-    """The label map predicted, the reference, both in canonical orientation, and the size of their voxels.
+    """The label map predicted, the reference, both in canonical orientation, and the size of their
+    voxels.
 
     `logits` are the slabs of this case where the network was applied to it before.
     """
@@ -36,4 +38,6 @@ def score_case(
     """Every metric of a case, from its logits where they are known."""
     data = predictor.preset.data
     labels, reference, spacing = predict_and_read(predictor, case, settings, logits)
-    return score_label_maps(case.name, labels, reference, labels=data.labels, regions=data.regions, spacing_mm=spacing)
+    return score_label_maps(
+        case.name, labels, reference, labels=data.labels, regions=data.regions, spacing_mm=spacing
+    )

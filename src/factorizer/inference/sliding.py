@@ -1,8 +1,9 @@
-"""A network on a whole image, window by window (Sec. 4.2), with memory for a few layers of windows only.
+"""A network on a whole image, window by window (Sec. 4.2), with memory for a few layers of windows
+only.
 
-Windows are laid as MONAI lays them, the last flush with the end, and where they overlap logits are averaged. Layers of
-windows follow the first axis: as soon as no further window touches a row it is given out, so that a large image never
-needs the logits of all its voxels at once.
+Windows are laid as MONAI lays them, the last flush with the end, and where they overlap logits are
+averaged. Layers of windows follow the first axis: as soon as no further window touches a row it is
+given out, so that a large image never needs the logits of all its voxels at once.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ LEAST_WEIGHT = 1e-3
 
 @dataclass(frozen=True)
 class Sliding:
-    """How windows are laid over an image: their size, how much neighbours overlap, and how they are averaged.
+    """How windows are laid over an image: their size, how much neighbours overlap, and how they are
+    averaged.
 
     `batch_size` windows are computed at a time, on the network's `device`.
     """
@@ -39,16 +41,22 @@ class Sliding:
     batch_size: int = 1
     device: torch.device | str = "cpu"
 
-    def probabilities(self, network: Network, image: Tensor, advance: Advance = lambda: None) -> Tensor:
-        """Image (C, *spatial) -> probabilities (regions, *spatial) of the whole image, on the image's device."""
+    def probabilities(
+        self, network: Network, image: Tensor, advance: Advance = lambda: None
+    ) -> Tensor:
+        """Image (C, *spatial) -> probabilities (regions, *spatial) of the whole image, on the
+        image's device."""
         slabs = [slab.sigmoid().to(image.device) for slab in self.slabs(network, image, advance)]
         return torch.cat(slabs, dim=1)
 
-    def slabs(self, network: Network, image: Tensor, advance: Advance = lambda: None) -> Iterator[Tensor]:
-        """Image (C, *spatial) -> the network's outputs, averaged over windows, as consecutive rows (outputs, rows,
-        *rest).
+    def slabs(
+        self, network: Network, image: Tensor, advance: Advance = lambda: None
+    ) -> Iterator[Tensor]:
+        """Image (C, *spatial) -> the network's outputs, averaged over windows, as consecutive rows
+        (outputs, rows, *rest).
 
-        An image smaller than the window is padded as in training; `advance` is called after each window.
+        An image smaller than the window is padded as in training; `advance` is called after each
+        window.
         """
         size, window, device = image.shape[1:], self.window, self.device
         padding = padding_of(size, window)
@@ -60,11 +68,20 @@ class Sliding:
         plane = tuple(image.shape[2:])
         total = torch.zeros(0)
         weights = torch.zeros(window[0], *plane, device=device)
-        inside = tuple(slice(before, before + n) for (before, _), n in zip(padding, size, strict=True))
+        inside = tuple(
+            slice(before, before + n) for (before, _), n in zip(padding, size, strict=True)
+        )
         for layer, following in zip(layers, [*layers[1:], image.shape[1]], strict=True):
-            for group in (places[i : i + self.batch_size] for i in range(0, len(places), self.batch_size)):
-                boxes = [tuple(slice(a, a + n) for a, n in zip(place, window[1:], strict=True)) for place in group]
-                patches = torch.stack([image[(slice(None), slice(layer, layer + window[0]), *box)] for box in boxes])
+            for group in (
+                places[i : i + self.batch_size] for i in range(0, len(places), self.batch_size)
+            ):
+                boxes = [
+                    tuple(slice(a, a + n) for a, n in zip(place, window[1:], strict=True))
+                    for place in group
+                ]
+                patches = torch.stack(
+                    [image[(slice(None), slice(layer, layer + window[0]), *box)] for box in boxes]
+                )
                 with torch.inference_mode():
                     outputs = network(patches.to(device, non_blocking=True)).float()
                 if not total.numel():
@@ -96,7 +113,8 @@ def window_starts(size: Sequence[int], window: Sequence[int], overlap: float) ->
 
 
 def importance(window: Sequence[int], blending: Blending) -> Tensor:
-    """The weight of each voxel of a window in the average: MONAI's, computed here as importing MONAI takes a second."""
+    """The weight of each voxel of a window in the average: MONAI's, computed here as importing
+    MONAI takes a second."""
     if blending == "constant":
         return torch.ones(tuple(window))
     weight = torch.ones(())
@@ -113,8 +131,12 @@ def shift(x: Tensor, by: int, dim: int) -> Tensor:
 
 
 def mirror(network: Network, axes: Sequence[int]) -> Network:
-    """Average the logits over all mirror images along some spatial axes (test-time augmentation)."""
-    flips = [[axis + 2 for place, axis in enumerate(axes) if bits >> place & 1] for bits in range(2 ** len(axes))]
+    """Average the logits over all mirror images along some spatial axes (test-time
+    augmentation)."""
+    flips = [
+        [axis + 2 for place, axis in enumerate(axes) if bits >> place & 1]
+        for bits in range(2 ** len(axes))
+    ]
 
     def predict(x: Tensor) -> Tensor:
         total = network(x)

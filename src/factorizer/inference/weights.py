@@ -1,7 +1,9 @@
-"""The weights of a trained model as files. Reading executes nothing that is in a file, and changed bytes are noticed.
+"""The weights of a trained model as files. Reading executes nothing that is in a file, and changed
+bytes are noticed.
 
-A zoo model has weights.safetensors and beside it weights.sha256, in the form of `sha256sum`. A fold has
-checkpoints/last.ckpt: PyTorch writes a zip archive with a CRC-32 of each part, which it does not look at when it reads.
+A zoo model has weights.safetensors and beside it weights.sha256, in the form of `sha256sum`. A fold
+has checkpoints/last.ckpt: PyTorch writes a zip archive with a CRC-32 of each part, which it does
+not look at when it reads.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ def read_weights(folder: Path) -> Weights:
     for name, value in content.items():
         fault = find_fault(value)
         if fault:
-            raise ModelError(f"{display_name(folder)}/{file} cannot be used: {name} {fault}; {remedy_for(folder)}")
+            raise ModelError(
+                f"{display_name(folder)}/{file} cannot be used: {name} {fault}; "
+                f"{remedy_for(folder)}"
+            )
     return content
 
 
@@ -64,18 +69,25 @@ def read_checkpoint(folder: Path) -> Weights:
 
 def unreadable(folder: Path, file: str, error: Exception) -> ModelError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return ModelError(f"{display_name(folder)}/{file} cannot be read ({reason}); {remedy_for(folder)}")
+    return ModelError(
+        f"{display_name(folder)}/{file} cannot be read ({reason}); {remedy_for(folder)}"
+    )
 
 
 def remedy_for(folder: Path) -> str:
     """How to get good weights again."""
     if (folder / CHECKPOINT).is_file():
         return "train with --resume, or copy it again"
-    return "install the package again" if display_name(folder) != str(folder) else "copy the folder again"
+    return (
+        "install the package again"
+        if display_name(folder) != str(folder)
+        else "copy the folder again"
+    )
 
 
 def verify_archive(file: Path) -> None:
-    """Raise if the bytes of a checkpoint are not those that were written, or would fill more memory than the file."""
+    """Raise if the bytes of a checkpoint are not those that were written, or would fill more memory
+    than the file."""
     with ZipFile(file) as archive:
         parts = archive.infolist()
         if any(part.compress_type != ZIP_STORED for part in parts):
@@ -91,22 +103,32 @@ def verify_checksum(folder: Path) -> None:
     """Raise if weights.safetensors is not the file whose checksum stands beside it."""
     name = display_name(folder)
     if not (folder / CHECKSUM).is_file():
-        raise ModelError(f"{name} has no {CHECKSUM}, the checksum of its weights; {remedy_for(folder)}")
+        raise ModelError(
+            f"{name} has no {CHECKSUM}, the checksum of its weights; {remedy_for(folder)}"
+        )
     written = read_text(folder / CHECKSUM, most_bytes=1000).split()
     if written[:1] != [sha256_of(folder / WEIGHTS)]:
-        raise ModelError(f"{name}/{WEIGHTS} is not the file that {CHECKSUM} is about; {remedy_for(folder)}")
+        raise ModelError(
+            f"{name}/{WEIGHTS} is not the file that {CHECKSUM} is about; {remedy_for(folder)}"
+        )
 
 
 def find_fault(value: Any) -> str:
     """What is wrong with a value that should be a weight; nothing if it is one."""
     if not isinstance(value, Tensor):
         return f"is of the type {type(value).__name__}, not a tensor"
-    if value.layout != torch.strided or value.device.type != "cpu" or value.dtype not in FLOATS + WHOLE:
+    if (
+        value.layout != torch.strided
+        or value.device.type != "cpu"
+        or value.dtype not in FLOATS + WHOLE
+    ):
         return f"is {value.dtype} ({value.layout}, {value.device}), not plain numbers"
     if value.numel() * value.element_size() > value.untyped_storage().nbytes():
         return f"has the shape {tuple(value.shape)}, for which the file has too few numbers"
     unusable = value.numel() - int(torch.isfinite(value).sum())
-    return f"has {unusable:,} of {value.numel():,} values that are NaN or infinite" if unusable else ""
+    return (
+        f"has {unusable:,} of {value.numel():,} values that are NaN or infinite" if unusable else ""
+    )
 
 
 def load_strictly(network: nn.Module, weights: Weights, origin: str) -> None:
@@ -122,7 +144,11 @@ def load_strictly(network: nn.Module, weights: Weights, origin: str) -> None:
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ModelError(
-            f"the weights of {origin} are not those of its config.yaml ({wrong[0]}{more}); restore the one or the other"
+            f"the weights of {origin} are not those of its config.yaml ({wrong[0]}{more}); "
+            "restore the "
+            "one or "
+            "the "
+            "other"
         )
     network.load_state_dict(weights)
 
@@ -133,9 +159,11 @@ def is_alike(one: Tensor, other: Tensor) -> bool:
 
 
 def fit_heads(network: nn.Module, weights: Weights) -> tuple[Weights, str]:
-    """Weights with the network's heads of deep supervision, and what was done to them, if anything was.
+    """Weights with the network's heads of deep supervision, and what was done to them, if anything
+    was.
 
-    A prediction comes from the first head, that of the full resolution: the others may be missing or too many.
+    A prediction comes from the first head, that of the full resolution: the others may be missing
+    or too many.
     """
     own = network.state_dict()
     missing = {name: own[name] for name in own if is_auxiliary(name) and name not in weights}
@@ -145,7 +173,12 @@ def fit_heads(network: nn.Module, weights: Weights) -> tuple[Weights, str]:
     if missing or unknown:
         saved = "without" if missing else "with"
         remark = (
-            f"its weights were saved {saved} deep supervision, other than config.yaml says; predictions are the same"
+            f"its weights were saved {saved} deep supervision, other than config.yaml "
+            "says; "
+            "predictions "
+            "are "
+            "the "
+            "same"
         )
     return kept | missing, remark
 

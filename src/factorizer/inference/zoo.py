@@ -1,7 +1,8 @@
 """The zoo: trained models that ship with the package.
 
-A model is a folder of the package's `zoo` with config.yaml, weights.safetensors, their checksum weights.sha256,
-card.md, and scores.csv, the scores of the cases that were held out; with speeds.json where faster settings were tuned.
+A model is a folder of the package's `zoo` with config.yaml, weights.safetensors, their checksum
+weights.sha256, card.md, and scores.csv, the scores of the cases that were held out; with
+speeds.json where faster settings were tuned.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from factorizer.models.registry import suggestion
 from factorizer.preset_files import ZOO, ZOO_FOLDER, load_preset
 
 WEIGHTS, CHECKSUM = "weights.safetensors", "weights.sha256"
-FILES = ("config.yaml", "scores.csv", "speeds.json")  # that a model has from its run, beside its weights
+FILES = (
+    "config.yaml",
+    "scores.csv",
+    "speeds.json",
+)  # that a model has from its run, beside its weights
 
 
 class ModelError(ValueError):
@@ -50,18 +55,25 @@ class ZooModel:
 
 
 def zoo_names() -> list[str]:
-    return sorted(f.name for f in ZOO_FOLDER.iterdir() if (f / "card.md").is_file()) if ZOO_FOLDER.is_dir() else []
+    return (
+        sorted(f.name for f in ZOO_FOLDER.iterdir() if (f / "card.md").is_file())
+        if ZOO_FOLDER.is_dir()
+        else []
+    )
 
 
 def zoo_folder(name: str) -> Path:
     if name not in zoo_names():
         known = ", ".join(zoo_names()) or "no model"
-        raise ModelError(f"the zoo has no model {name!r}{suggestion(name, zoo_names())}; it has {known}")
+        raise ModelError(
+            f"the zoo has no model {name!r}{suggestion(name, zoo_names())}; it has {known}"
+        )
     return Path(str(ZOO_FOLDER / name))
 
 
 def display_name(folder: Path) -> str:
-    """A model's folder as messages name it: zoo:NAME, wherever the package is installed, or the path."""
+    """A model's folder as messages name it: zoo:NAME, wherever the package is installed, or the
+    path."""
     return f"{ZOO}{folder.name}" if folder.parent == Path(str(ZOO_FOLDER)) else str(folder)
 
 
@@ -80,21 +92,30 @@ def describe_model(name: str) -> ZooModel:
 
 def region_dice(scores: Path) -> tuple[RegionDice, ...]:
     """Mean Dice of every region with its interval."""
-    from factorizer.evaluation.scores import read_scores  # with SciPy's statistics, which prediction does without
+    from factorizer.evaluation.scores import (
+        read_scores,
+    )  # with SciPy's statistics, which prediction does without
     from factorizer.evaluation.statistics import bootstrap_mean
 
     values: dict[str, list[float]] = {}
     for row in read_scores(scores):
         if row.metric == "dice":
             values.setdefault(row.region, []).append(row.value)
-    return tuple(RegionDice(region, len(of), sum(of) / len(of), *bootstrap_mean(of)) for region, of in values.items())
+    return tuple(
+        RegionDice(region, len(of), sum(of) / len(of), *bootstrap_mean(of))
+        for region, of in values.items()
+    )
 
 
 def write_model(run: Path, weights: dict[str, Tensor], folder: Path) -> None:
-    """A fold's model as a zoo folder without its card, the weights in half precision, with their checksum."""
+    """A fold's model as a zoo folder without its card, the weights in half precision, with their
+    checksum."""
     from safetensors.torch import save
 
-    halves = {name: value.half() if value.is_floating_point() else value for name, value in weights.items()}
+    halves = {
+        name: value.half() if value.is_floating_point() else value
+        for name, value in weights.items()
+    }
     if not all(torch.isfinite(value).all() for value in halves.values()):
         raise ModelError(f"some weights of {run} are beyond half precision")
     folder.mkdir(parents=True, exist_ok=True)
@@ -103,7 +124,9 @@ def write_model(run: Path, weights: dict[str, Tensor], folder: Path) -> None:
         if (run / name).is_file():
             shutil.copyfile(run / name, folder / name)
     write_atomically(folder / WEIGHTS, save({name: v.contiguous() for name, v in halves.items()}))
-    write_atomically(folder / CHECKSUM, f"{sha256_of(folder / WEIGHTS)}  {WEIGHTS}\n")  # as sha256sum writes it
+    write_atomically(
+        folder / CHECKSUM, f"{sha256_of(folder / WEIGHTS)}  {WEIGHTS}\n"
+    )  # as sha256sum writes it
 
 
 def sha256_of(file: Path) -> str:

@@ -1,4 +1,5 @@
-"""`factorizer ablate inference`: a trained network with its layers turned down, nothing retrained (Fig. 8)."""
+"""`factorizer ablate inference`: a trained network with its layers turned down, nothing retrained
+(Fig. 8)."""
 
 from __future__ import annotations
 
@@ -34,8 +35,9 @@ ROUNDS = 9
 
 @dataclass(frozen=True)
 class Point:
-    """A setting measured: mean Dice and HD95 (mm, with the penalty) over cases and regions; milliseconds of one window,
-    and that over the trained setting's in the same rounds; GFLOPs of one window."""
+    """A setting measured: mean Dice and HD95 (mm, with the penalty) over cases and regions;
+    milliseconds of one window, and that over the trained setting's in the same rounds; GFLOPs of
+    one window."""
 
     study: str
     value: int
@@ -59,10 +61,13 @@ class Timing:
 
 
 def make_timing(ours: Sequence[float], trained: Sequence[float]) -> Timing:
-    """From the seconds of rounds: the median, and the geometric mean of the ratios with its bootstrap interval."""
+    """From the seconds of rounds: the median, and the geometric mean of the ratios with its
+    bootstrap interval."""
     logs = np.log(ours) - np.log(trained)
     low, high = bootstrap_mean(logs)
-    return Timing(1000 * float(np.median(ours)), *(float(np.exp(x)) for x in (logs.mean(), low, high)))
+    return Timing(
+        1000 * float(np.median(ours)), *(float(np.exp(x)) for x in (logs.mean(), low, high))
+    )
 
 
 def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) -> Bench:
@@ -88,11 +93,15 @@ def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) 
 class Bench:
     """A model and the cases it is measured on."""
 
-    def __init__(self, predictor: Predictor, cohort: Cohort, names: Sequence[str], settings: Settings) -> None:
+    def __init__(
+        self, predictor: Predictor, cohort: Cohort, names: Sequence[str], settings: Settings
+    ) -> None:
         self.predictor, self.network = predictor, predictor.networks[0]
         self.cohort, self.names, self.settings = cohort, list(names), settings
 
-    def scores(self, layers: Sequence[LayerSetting], track: Track = lambda items, label: items) -> list[Score]:
+    def scores(
+        self, layers: Sequence[LayerSetting], track: Track = lambda items, label: items
+    ) -> list[Score]:
         """Every case under a setting."""
         with applied(self.network, layers):
             return [
@@ -101,12 +110,20 @@ class Bench:
                 for row in score_case(self.predictor, self.cohort.case(name), self.settings)
             ]
 
-    def time(self, layers: Sequence[LayerSetting], rounds: int = ROUNDS, beside: Bench | None = None) -> Timing:
-        """One window under a setting, and as trained, or by the network of another bench as trained, in turn first."""
+    def time(
+        self, layers: Sequence[LayerSetting], rounds: int = ROUNDS, beside: Bench | None = None
+    ) -> Timing:
+        """One window under a setting, and as trained, or by the network of another bench as
+        trained, in turn first."""
         preset = self.predictor.preset
-        patch = torch.randn(1, preset.in_channels, *preset.data.patch_size, device=self.predictor.device)
+        patch = torch.randn(
+            1, preset.in_channels, *preset.data.patch_size, device=self.predictor.device
+        )
         other = self.network if beside is None else beside.network
-        sides: list[tuple[nn.Module, Sequence[LayerSetting]]] = [(self.network, layers), (other, ())]
+        sides: list[tuple[nn.Module, Sequence[LayerSetting]]] = [
+            (self.network, layers),
+            (other, ()),
+        ]
         seconds: tuple[list[float], list[float]] = ([], [])
         for index in range(rounds):
             for which in (0, 1) if index % 2 else (1, 0):
@@ -116,7 +133,9 @@ class Bench:
     def measure(self, setting: Setting, beside: Bench | None = None) -> Point:
         rows = self.scores(setting.layers)
         timing = self.time(setting.layers, beside=beside)
-        means = {m: fmean(row.value for row in rows if row.metric == m) for m in ("dice", "hd95_mm")}
+        means = {
+            m: fmean(row.value for row in rows if row.metric == m) for m in ("dice", "hd95_mm")
+        }
         preset = self.predictor.preset
         with applied(self.network, setting.layers):
             gflops = count_flops(self.network, (preset.in_channels, *preset.data.patch_size)) / 1e9
@@ -143,9 +162,15 @@ def time_forward(network: nn.Module, layers: Sequence[LayerSetting], patch: torc
 
 
 def run_ablation(
-    bench: Bench, settings: Sequence[Setting], file: Path, track: Track, *, beside: Bench | None = None
+    bench: Bench,
+    settings: Sequence[Setting],
+    file: Path,
+    track: Track,
+    *,
+    beside: Bench | None = None,
 ) -> list[Point]:
-    """Measure every setting, each written down when it is done: a second call goes on with what is missing.
+    """Measure every setting, each written down when it is done: a second call goes on with what is
+    missing.
 
     Times are over those of the network as trained, or of the one `beside` it.
     """
@@ -164,9 +189,15 @@ def check_baseline(bench: Bench, other: Bench) -> None:
     for what in ("channels", "patch_size", "labels", "regions"):
         values = getattr(ours, what), getattr(theirs, what)
         if values[0] != values[1]:
-            raise ValueError(f"the baseline has the {what} {values[1]}, not {values[0]}; give a run of the same preset")
+            raise ValueError(
+                f"the baseline has the {what} {values[1]}, not {values[0]}; give a run of the "
+                "same "
+                "preset"
+            )
     if other.names != bench.names:
-        raise ValueError("the baseline holds out other cases than the run; give a run of the same split and fold")
+        raise ValueError(
+            "the baseline holds out other cases than the run; give a run of the same split and fold"
+        )
 
 
 def fingerprint(network: nn.Module) -> str:
@@ -179,21 +210,31 @@ def fingerprint(network: nn.Module) -> str:
 
 def check_origin(bench: Bench, file: Path) -> None:
     """Points of another model, device or of other cases are not mixed with these."""
-    now = {"weights": fingerprint(bench.network), "cases": bench.names, "device": bench.predictor.device.type}
+    now = {
+        "weights": fingerprint(bench.network),
+        "cases": bench.names,
+        "device": bench.predictor.device.type,
+    }
     if not file.exists():
         write_atomically(file, json.dumps(now, indent=1) + "\n")
         return
     before = read_json(file)
     if not isinstance(before, dict):
-        raise FileError(file, "it does not say what was measured", "remove it, or give another folder")
+        raise FileError(
+            file, "it does not say what was measured", "remove it, or give another folder"
+        )
     changed = [name for name in now if now[name] != before.get(name)]
     if changed:
-        raise ValueError(f"{file.parent} was begun with other {' and '.join(changed)}; give another folder")
+        raise ValueError(
+            f"{file.parent} was begun with other {' and '.join(changed)}; give another folder"
+        )
 
 
 def write_points(file: Path, points: Sequence[Point]) -> None:
     columns = [field.name for field in fields(Point)]
-    write_atomically(file, csv_text(columns, [[getattr(point, name) for name in columns] for point in points]))
+    write_atomically(
+        file, csv_text(columns, [[getattr(point, name) for name in columns] for point in points])
+    )
 
 
 def read_points(file: Path) -> list[Point]:
@@ -201,9 +242,14 @@ def read_points(file: Path) -> list[Point]:
         return []
     try:
         lines = [line for _, line in read_csv(file)]
-        return [Point(**{f.name: convert(f.type, line[f.name]) for f in fields(Point)}) for line in lines]
+        return [
+            Point(**{f.name: convert(f.type, line[f.name]) for f in fields(Point)})
+            for line in lines
+        ]
     except (KeyError, ValueError) as error:
-        raise ValueError(f"{file} is not a table of an ablation ({error}); remove it, or give another folder") from None
+        raise ValueError(
+            f"{file} is not a table of an ablation ({error}); remove it, or give another folder"
+        ) from None
 
 
 def convert(kind: Any, text: str) -> Any:

@@ -1,4 +1,5 @@
-"""The figures of ablations (Fig. 8) and of tuning: scores against what was changed, and against time."""
+"""The figures of ablations (Fig. 8) and of tuning: scores against what was changed, and against
+time."""
 
 from __future__ import annotations
 
@@ -33,7 +34,9 @@ def draw_ablation(points: Sequence[Point], references: dict[str, Point]) -> byte
             for index, study in enumerate(PANELS[title]):
                 own = sorted((p for p in points if p.study == study), key=lambda p: p.value)
                 places, values = [p.value for p in own], [getattr(p, metric) for p in own]
-                panel.plot(places, values, marker="o", markersize=3, color=COLORS[index], label=study)
+                panel.plot(
+                    places, values, marker="o", markersize=3, color=COLORS[index], label=study
+                )
             for index, (name, point) in enumerate(references.items()):
                 style = {"color": COLORS[3 + index], "linestyle": "--", "linewidth": 1}
                 panel.axhline(getattr(point, metric), label=name, **style)
@@ -48,13 +51,17 @@ def draw_ablation(points: Sequence[Point], references: dict[str, Point]) -> byte
     return png(figure)
 
 
-def draw_front(points: Sequence[tuple[float, float, str]], chosen: dict[str, tuple[float, float]]) -> bytes:
+def draw_front(
+    points: Sequence[tuple[float, float, str]], chosen: dict[str, tuple[float, float]]
+) -> bytes:
     """Mean Dice against time: everything tried, the front of what is best, and what was chosen."""
     figure = Figure(figsize=(6, 4), layout="constrained")
     panel = figure.subplots()
     panel.scatter([p[0] for p in points], [p[1] for p in points], s=12, color="0.6", label="tried")
     front = pareto(points)
-    panel.step([p[0] for p in front], [p[1] for p in front], where="post", color=COLORS[0], label="front")
+    panel.step(
+        [p[0] for p in front], [p[1] for p in front], where="post", color=COLORS[0], label="front"
+    )
     for index, (name, (ratio, dice)) in enumerate(chosen.items()):
         panel.plot(ratio, dice, "D", color=COLORS[1 + index], label=name)
     panel.set_xlabel("time of a window / as trained")

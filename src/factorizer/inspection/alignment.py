@@ -1,8 +1,9 @@
 """How meaningful a picture of a layer is: how well it alone would segment a region.
 
-AUC is the probability that a voxel of the region is brighter than one outside it; the best Dice is that of the best
-threshold. Both look at voxels inside the image only (where some channel is not zero), and do not depend on the
-picture's scale. Any picture, however empty, has at least the Dice of the whole image, which stands beside as `chance`.
+AUC is the probability that a voxel of the region is brighter than one outside it; the best Dice is
+that of the best threshold. Both look at voxels inside the image only (where some channel is not
+zero), and do not depend on the picture's scale. Any picture, however empty, has at least the Dice
+of the whole image, which stands beside as `chance`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Alignment:
 
     @property
     def gain(self) -> float:
-        """How much of what chance leaves the picture finds: 0 for chance, 1 for the region itself."""
+        """How much of what chance leaves the picture finds: 0 for chance, 1 for the region
+        itself."""
         return (self.dice - self.chance) / (1 - self.chance)
 
 
@@ -45,7 +47,9 @@ def align(picture: Array, masks: Array) -> list[tuple[float, float, float]]:
     """
     order = np.argsort(-picture, kind="stable")
     values = picture[order]
-    ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))  # a threshold takes equal voxels together
+    ends = np.flatnonzero(
+        np.append(values[1:] != values[:-1], True)
+    )  # a threshold takes equal voxels together
     results = []
     for mask in masks:
         hits = np.cumsum(mask[order])
@@ -64,7 +68,8 @@ def align(picture: Array, masks: Array) -> list[tuple[float, float, float]]:
 
 @dataclass(frozen=True)
 class Agreement:
-    """A picture against a region over the cases that have it: means with 95 % bootstrap intervals."""
+    """A picture against a region over the cases that have it: means with 95 % bootstrap
+    intervals."""
 
     layer: int
     picture: int
@@ -89,7 +94,13 @@ def summarize(rows: Sequence[Alignment]) -> list[Agreement]:
         defined = [row for row in own if not isnan(row.dice)]
         if defined:
             dice, chance, auc = np.array([(row.dice, row.chance, row.auc) for row in defined]).T
-            numbers = [dice.mean(), *bootstrap_mean(dice), chance.mean(), auc.mean(), *bootstrap_mean(auc)]
+            numbers = [
+                dice.mean(),
+                *bootstrap_mean(dice),
+                chance.mean(),
+                auc.mean(),
+                *bootstrap_mean(auc),
+            ]
             table.append(Agreement(layer, picture, region, len(defined), *map(float, numbers)))
     return table
 

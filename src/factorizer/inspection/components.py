@@ -1,8 +1,9 @@
 """What a layer sees: the spatial components of its factorization, over whole images.
 
-The factors of a window are F (E x R, unit columns) and G (N x R, with the scale): column r of G is a picture of where
-the pattern of channels in column r of F occurs. As scales are in G, the pictures of windows fit together; the two grids
-of shifted windows are averaged after undoing the shift, and overlapping patches are averaged.
+The factors of a window are F (E x R, unit columns) and G (N x R, with the scale): column r of G is
+a picture of where the pattern of channels in column r of F occurs. As scales are in G, the pictures
+of windows fit together; the two grids of shifted windows are averaged after undoing the shift, and
+overlapping patches are averaged.
 """
 
 from __future__ import annotations
@@ -22,27 +23,40 @@ from factorizer.nn.unet import UNet
 
 @dataclass(frozen=True)
 class Layer:
-    """A block of a U-shape: its number along the data path from 1, and the part that is looked at."""
+    """A block of a U-shape: its number along the data path from 1, and the part that is looked
+    at."""
 
     number: int
     part: nn.Module
 
 
 def layers_of(network: nn.Module) -> list[Layer]:
-    """The blocks of a Factorizer or a convolutional U-Net along the data path; 5 of 9 is the bridge."""
+    """The blocks of a Factorizer or a convolutional U-Net along the data path; 5 of 9 is the
+    bridge."""
     if not isinstance(network, UNet):
-        raise ValueError(f"{type(network).__name__} has no blocks that can be looked at; give a Factorizer or a U-Net")
+        raise ValueError(
+            f"{type(network).__name__} has no blocks that can be looked at; give a Factorizer "
+            "or a "
+            "U-Net"
+        )
     stages = [*network.encoder, network.bridge, *network.decoder]
     blocks = [block for stage in stages for block in stage]
     parts = [block.mixer if isinstance(block, FactorizerBlock) else block for block in blocks]
     if not all(isinstance(part, ResidualNMF | ConvBlock) for part in parts):
-        raise ValueError("its blocks hold neither a factorization nor convolutions; give a Factorizer or a U-Net")
+        raise ValueError(
+            "its blocks hold neither a factorization nor convolutions; give a Factorizer or a U-Net"
+        )
     return [Layer(number, part) for number, part in enumerate(parts, start=1)]
 
 
 def choose_layers(layers: Sequence[Layer], wanted: str) -> list[Layer]:
     """first, last, both, all, or numbers such as 1,5."""
-    known = {"first": layers[:1], "last": layers[-1:], "both": [layers[0], layers[-1]], "all": layers}
+    known = {
+        "first": layers[:1],
+        "last": layers[-1:],
+        "both": [layers[0], layers[-1]],
+        "all": layers,
+    }
     if wanted in known:
         return list(known[wanted])
     try:
@@ -50,13 +64,14 @@ def choose_layers(layers: Sequence[Layer], wanted: str) -> list[Layer]:
         return [numbered[number] for number in dict.fromkeys(map(int, wanted.split(",")))]
     except (ValueError, KeyError):
         raise ValueError(
-            f"--layer got {wanted!r}; give first, last, both, all, or numbers from 1 to {len(layers)}"
+            f"--layer got {wanted!r}; give first, last, both, all, or numbers from 1 to "
+            f"{len(layers)}"
         ) from None
 
 
 def factorize(layer: ResidualNMF, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Its input (B, C, *spatial) -> F (B, heads, windows, E, R), G (B, heads, windows, N, R) and the pictures of G
-    (B, heads R, *spatial)."""
+    """Its input (B, C, *spatial) -> F (B, heads, windows, E, R), G (B, heads, windows, N, R) and
+    the pictures of G (B, heads R, *spatial)."""
     wrapped, size = layer.wrapped_nmf, x.shape[2:]
     matricize = wrapped.matricize.fitted(size)
     projected = wrapped.in_proj(layer.norm(x.movedim(1, -1))).movedim(-1, 1)
@@ -80,7 +95,9 @@ class Viewer:
         hooks = []
         for layer in self.layers:
 
-            def look(module: nn.Module, inputs: Any, output: Tensor, number: int = layer.number) -> None:
+            def look(
+                module: nn.Module, inputs: Any, output: Tensor, number: int = layer.number
+            ) -> None:
                 seen[number] = self.picture(number, module, inputs[0], output)
 
             hooks.append(layer.part.register_forward_hook(look))
@@ -89,7 +106,10 @@ class Viewer:
         finally:
             for hook in hooks:
                 hook.remove()
-        maps = [F.interpolate(seen[layer.number], patch.shape[2:], mode="nearest-exact") for layer in self.layers]
+        maps = [
+            F.interpolate(seen[layer.number], patch.shape[2:], mode="nearest-exact")
+            for layer in self.layers
+        ]
         return torch.cat(maps, 1)
 
     def picture(self, number: int, part: nn.Module, x: Tensor, output: Tensor) -> Tensor:
@@ -100,5 +120,6 @@ class Viewer:
         return output
 
     def mean_factors(self, number: int) -> Tensor:
-        """F of a layer over all windows, each with the weight |g|^2 of its term: (heads, E, R) with unit columns."""
+        """F of a layer over all windows, each with the weight |g|^2 of its term: (heads, E, R) with
+        unit columns."""
         return F.normalize(torch.stack(self.factors[number]).sum(0), dim=-2)

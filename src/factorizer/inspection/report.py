@@ -1,4 +1,5 @@
-"""What `factorizer explain` writes: per case a figure, volumes and factors, and over the cases tables."""
+"""What `factorizer explain` writes: per case a figure, volumes and factors, and over the cases
+tables."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ from factorizer.reports.escapes import escape_cell
 
 
 class Explainer:
-    """Looks into one or several models case by case, and collects how their pictures agree with regions."""
+    """Looks into one or several models case by case, and collects how their pictures agree with
+    regions."""
 
     def __init__(
         self,
@@ -54,7 +56,9 @@ class Explainer:
         check_dimensions(case, len(data.patch_size))
         volume = read_image(case, data.channels)
         reference = self.references.get(case.name)
-        label = read_label(reference, self.label_values, volume.grid) if reference is not None else None
+        label = (
+            read_label(reference, self.label_values, volume.grid) if reference is not None else None
+        )
         masks = labels_to_regions(label, data.labels, data.regions) if label is not None else None
         for model in self.models.values():
             self.check_memory(model, case, volume.array[0].size)
@@ -62,8 +66,14 @@ class Explainer:
         found: dict[str, list[Alignment]] = {name: [] for name in self.models}
         for name, model in self.models.items():
             prepared = model.prepare(case, data.channels)
-            for view in view_layers(model, prepared, choose_layers(layers_of(model.networks[0]), self.layer)):
-                rows = align_view(case, view, volume.array, masks, list(data.regions)) if masks is not None else []
+            for view in view_layers(
+                model, prepared, choose_layers(layers_of(model.networks[0]), self.layer)
+            ):
+                rows = (
+                    align_view(case, view, volume.array, masks, list(data.regions))
+                    if masks is not None
+                    else []
+                )
                 found[name] += rows
                 drawn.append(pick_pictures(f"{name}\nlayer {view.layer}", view, rows))
                 self.write_view(case, name, view, volume.grid)
@@ -73,13 +83,24 @@ class Explainer:
             self.rows[name] += rows
 
     def check_memory(self, model: Predictor, case: Case, voxels: int) -> None:
-        """Whether the pictures of the widest layer fit, held twice, and with their files five times."""
-        widths = [layer_width(chosen) for chosen in choose_layers(layers_of(model.networks[0]), self.layer)]
+        """Whether the pictures of the widest layer fit, held twice, and with their files five
+        times."""
+        widths = [
+            layer_width(chosen)
+            for chosen in choose_layers(layers_of(model.networks[0]), self.layer)
+        ]
         copies = 5 if self.write_volumes else 2
         wanted, free = copies * 4 * max(widths) * voxels, available_bytes()
         if wanted > free:
-            message = f"{max(widths)} pictures of a layer take {wanted / GIB:.1f} GiB, {free / GIB:.1f} GiB are free"
-            remedy = "choose other layers with --layer, write no volumes with --no-volumes, or give a smaller image"
+            message = (
+                f"{max(widths)} pictures of a layer take {wanted / GIB:.1f} GiB, "
+                f"{free / GIB:.1f} GiB are free"
+            )
+            remedy = (
+                "choose other layers with --layer, write no volumes with --no-volumes, or "
+                "give a "
+                "smaller image"
+            )
             raise DataError(Problem(case.name, "", message, remedy))
 
     def write_view(self, case: Case, name: str, view: View, grid: Any) -> None:
@@ -87,7 +108,9 @@ class Explainer:
         if self.write_volumes:
             turned = np.moveaxis(restore_orientation(view.pictures, grid), 0, -1).astype(np.float32)
             if len(grid.shape) == 3:
-                write_atomically(place.with_name(place.name + ".nii.gz"), encode_nifti(turned, first_file(case)))
+                write_atomically(
+                    place.with_name(place.name + ".nii.gz"), encode_nifti(turned, first_file(case))
+                )
             else:
                 buffer = io.BytesIO()
                 np.savez_compressed(buffer, pictures=turned)
@@ -106,10 +129,15 @@ class Explainer:
         files = []
         for name, rows in self.rows.items():
             if rows:
-                for kind, of, table in (("alignment", Alignment, rows), ("agreement", Agreement, summarize(rows))):
+                for kind, of, table in (
+                    ("alignment", Alignment, rows),
+                    ("agreement", Agreement, summarize(rows)),
+                ):
                     files.append(self.out / f"{kind}-{name}.csv")
                     lines = [[safe_cell(value) for value in astuple(row)] for row in table]
-                    write_atomically(files[-1], csv_text([field.name for field in fields(of)], lines))
+                    write_atomically(
+                        files[-1], csv_text([field.name for field in fields(of)], lines)
+                    )
         return files
 
 
@@ -127,7 +155,8 @@ def layer_width(layer: Layer) -> int:
 
 
 def pick_pictures(title: str, view: View, rows: Sequence[Alignment]) -> Row:
-    """The pictures to draw: all if they are few, else those that agree best with a region, beyond chance."""
+    """The pictures to draw: all if they are few, else those that agree best with a region, beyond
+    chance."""
     best: dict[int, Alignment] = {}
     for row in rows:
         if row.gain > 0.01 and (row.picture not in best or row.gain > best[row.picture].gain):
@@ -135,5 +164,8 @@ def pick_pictures(title: str, view: View, rows: Sequence[Alignment]) -> Row:
     order = list(range(1, len(view.pictures) + 1))
     if len(order) > SHOWN and best:
         order = sorted(sorted(order, key=lambda p: -best[p].gain if p in best else 0.0)[:SHOWN])
-    captions = [f"{p}: {best[p].region}, Dice {best[p].dice:.2f}" if p in best else str(p) for p in order[:SHOWN]]
+    captions = [
+        f"{p}: {best[p].region}, Dice {best[p].dice:.2f}" if p in best else str(p)
+        for p in order[:SHOWN]
+    ]
     return Row(title, view.pictures[[p - 1 for p in order[:SHOWN]]], captions)

@@ -1,6 +1,7 @@
 """Settings of the NMF layers of a trained network: what ablations try and what tuning chooses.
 
-A setting lists, for each NMF layer along the data path, what differs from the network as it was trained.
+A setting lists, for each NMF layer along the data path, what differs from the network as it was
+trained.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Setting:
 
 def nmf_layers(network: nn.Module) -> list[NMF]:
     """The factorizations along the data path."""
-    layers = [module.wrapped_nmf.nmf for module in network.modules() if isinstance(module, ResidualNMF)]
+    layers = [
+        module.wrapped_nmf.nmf for module in network.modules() if isinstance(module, ResidualNMF)
+    ]
     if not layers:
         raise ValueError("the network has no NMF layer; give a run of a Factorizer")
     return layers
@@ -42,7 +45,9 @@ def nmf_layers(network: nn.Module) -> list[NMF]:
 @contextmanager
 def applied(network: nn.Module, layers: Sequence[LayerSetting]) -> Iterator[None]:
     """The network with a setting, as it was before afterwards."""
-    modules = nmf_layers(network) if layers else []  # another network than a Factorizer has nothing to set
+    modules = (
+        nmf_layers(network) if layers else []
+    )  # another network than a Factorizer has nothing to set
     before = [{name: getattr(module, name) for name in ATTRIBUTES} for module in modules]
     try:
         for module, setting in zip(modules, layers, strict=True):
@@ -56,15 +61,20 @@ def applied(network: nn.Module, layers: Sequence[LayerSetting]) -> Iterator[None
 
 
 def matrix_sizes(network: nn.Module, in_channels: int, size: Sequence[int]) -> list[int]:
-    """For each NMF layer the largest rank that its matrices can have: the smaller of their sides."""
+    """For each NMF layer the largest rank that its matrices can have: the smaller of their
+    sides."""
     limits: list[int] = []
 
     def look(module: ResidualNMF, inputs: Any) -> None:
         shape = inputs[0].shape[2:]
         matricize = module.wrapped_nmf.matricize.fitted(shape)
-        limits.append(min(matricize.head_dim, *(prod(grid.window) for grid in matricize.grids(shape))))
+        limits.append(
+            min(matricize.head_dim, *(prod(grid.window) for grid in matricize.grids(shape)))
+        )
 
-    hooks = [m.register_forward_pre_hook(look) for m in network.modules() if isinstance(m, ResidualNMF)]
+    hooks = [
+        m.register_forward_pre_hook(look) for m in network.modules() if isinstance(m, ResidualNMF)
+    ]
     try:
         with torch.inference_mode():
             network(torch.zeros(1, in_channels, *size, device=next(network.parameters()).device))
@@ -74,19 +84,32 @@ def matrix_sizes(network: nn.Module, in_channels: int, size: Sequence[int]) -> l
     return limits
 
 
-def paper_settings(count: int, head_dim: int, limits: Sequence[int], *, iterations: int = 20) -> list[Setting]:
+def paper_settings(
+    count: int, head_dim: int, limits: Sequence[int], *, iterations: int = 20
+) -> list[Setting]:
     """The studies of the paper's Fig. 8 for a network of `count` NMF layers."""
     same: LayerSetting = {}
     off: LayerSetting = {"bypass": True}
     settings = [
-        Setting("first layers kept", kept, tuple(same if index < kept else off for index in range(count)))
+        Setting(
+            "first layers kept",
+            kept,
+            tuple(same if index < kept else off for index in range(count)),
+        )
         for kept in range(count + 1)
     ]
     settings += [
-        Setting("layer removed", number + 1, tuple(off if index == number else same for index in range(count)))
+        Setting(
+            "layer removed",
+            number + 1,
+            tuple(off if index == number else same for index in range(count)),
+        )
         for number in range(count)
     ]
-    settings += [Setting("iterations", number, ({"num_iters": number},) * count) for number in range(1, iterations + 1)]
+    settings += [
+        Setting("iterations", number, ({"num_iters": number},) * count)
+        for number in range(1, iterations + 1)
+    ]
     for solver in ("hals", "mu"):
         for rank in range(1, head_dim + 1):
             capped = [number + 1 for number, limit in enumerate(limits) if limit < rank]

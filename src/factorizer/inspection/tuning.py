@@ -1,9 +1,10 @@
 """`factorizer tune`: fewer iterations and bypassed layers that save time and cost little Dice.
 
-Every layer is timed alone with fewer iterations and bypassed. The changes that save time beyond the noise of timing are
-scored, and put together, the cheapest in Dice per time saved first, each kept if the loss of mean Dice stays within the
-bound: not only on these cases, but to the end of the interval of the paired difference, as in a test of
-non-inferiority. `fast` may lose the whole bound, `balanced` half of it.
+Every layer is timed alone with fewer iterations and bypassed. The changes that save time beyond the
+noise of timing are scored, and put together, the cheapest in Dice per time saved first, each kept
+if the loss of mean Dice stays within the bound: not only on these cases, but to the end of the
+interval of the paired difference, as in a test of non-inferiority. `fast` may lose the whole bound,
+`balanced` half of it.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ ROUNDS = 25  # of timing
 
 @dataclass(frozen=True)
 class Trial:
-    """A setting with its time over the trained setting's, its mean Dice, and the difference to the trained one's."""
+    """A setting with its time over the trained setting's, its mean Dice, and the difference to the
+    trained one's."""
 
     name: str
     layers: Layers
@@ -82,7 +84,9 @@ class Tuner:
     def score(self, name: str, layers: Layers, time_ratio: float) -> Trial:
         dice = case_dice(self.bench.scores(layers))
         cases = sorted(self.reference)
-        difference = compare_pairs([dice[case] for case in cases], [self.reference[case] for case in cases])
+        difference = compare_pairs(
+            [dice[case] for case in cases], [self.reference[case] for case in cases]
+        )
         return Trial(name, layers, time_ratio, float(np.mean(list(dice.values()))), difference)
 
     def singles(self) -> list[tuple[int, LayerSetting, Trial]]:
@@ -95,10 +99,15 @@ class Tuner:
                     found.append((index, option, trial))
         return found
 
-    def combine(self, singles: Sequence[tuple[int, LayerSetting, Trial]], max_loss: float) -> Trial | None:
-        """Put single changes together as long as the loss of Dice stays within the bound; None if nothing helps."""
+    def combine(
+        self, singles: Sequence[tuple[int, LayerSetting, Trial]], max_loss: float
+    ) -> Trial | None:
+        """Put single changes together as long as the loss of Dice stays within the bound; None if
+        nothing helps."""
         useful = [s for s in singles if s[2].loses_at_most(max_loss)]
-        useful.sort(key=lambda s: (max(-s[2].difference.mean, 0.0) / (1 - s[2].time_ratio), s[2].time_ratio))
+        useful.sort(
+            key=lambda s: (max(-s[2].difference.mean, 0.0) / (1 - s[2].time_ratio), s[2].time_ratio)
+        )
         current, best = self.trained, None
         for index, option, _ in useful:
             if current[index].get("bypass"):
@@ -111,12 +120,15 @@ class Tuner:
         return best
 
     def confirm(self, trial: Trial | None) -> Trial | None:
-        """What was chosen for its time is timed afresh, as the time it was chosen by is too good; None if it fails."""
+        """What was chosen for its time is timed afresh, as the time it was chosen by is too good;
+        None if it fails."""
         if trial is None:
             return None
         if trial.name not in self.confirmed:
             timing = self.bench.time(trial.layers, 2 * ROUNDS)
-            self.confirmed[trial.name] = replace(trial, time_ratio=timing.ratio) if timing.high < 1 else None
+            self.confirmed[trial.name] = (
+                replace(trial, time_ratio=timing.ratio) if timing.high < 1 else None
+            )
         return self.confirmed[trial.name]
 
 
@@ -137,11 +149,15 @@ def with_layer(layers: Layers, index: int, setting: LayerSetting) -> Layers:
 
 
 def describe(setting: LayerSetting) -> str:
-    return "off" if setting.get("bypass") else f"T={setting['num_iters']}" if setting else "as trained"
+    return (
+        "off" if setting.get("bypass") else f"T={setting['num_iters']}" if setting else "as trained"
+    )
 
 
 def describe_layers(layers: Layers) -> str:
-    return " ".join(f"{index}:{describe(layer)}" for index, layer in enumerate(layers, start=1) if layer)
+    return " ".join(
+        f"{index}:{describe(layer)}" for index, layer in enumerate(layers, start=1) if layer
+    )
 
 
 def write_speeds(folder: Path, speeds: dict[str, Trial]) -> Path:

@@ -1,7 +1,7 @@
 """Global, Local and Swin Factorizer: the U-shape of Factorizer blocks (Fig. 1 and 2).
 
-P. Ashtari et al., "Factorizer: A Scalable Interpretable Approach to Context Modeling for Medical Image
-Segmentation", Medical Image Analysis 84 (2023) 102706.
+P. Ashtari et al., "Factorizer: A Scalable Interpretable Approach to Context Modeling for Medical
+Image Segmentation", Medical Image Analysis 84 (2023) 102706.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from itertools import count
 from typing import Literal
 
 from factorizer.nn.blocks import FactorizerBlock, ResidualMLP, ResidualNMF, WrappedNMF
-from factorizer.nn.matricize import GlobalMatricize, LocalMatricize, Matricize, ShiftedWindowMatricize
+from factorizer.nn.matricize import (
+    GlobalMatricize,
+    LocalMatricize,
+    Matricize,
+    ShiftedWindowMatricize,
+)
 from factorizer.nn.nmf import NMF
 from factorizer.nn.unet import UNet
 
@@ -40,8 +45,8 @@ def build_factorizer(
 ) -> UNet:
     """Build a Factorizer; the defaults are the paper's for BraTS.
 
-    `window` is 8 unless given (Global Factorizer has none). `seed` determines the initial factors: the
-    NMF layers, numbered from 1 along the data path, each have their own.
+    `window` is 8 unless given (Global Factorizer has none). `seed` determines the initial factors:
+    the NMF layers, numbered from 1 along the data path, each have their own.
     """
     if mixer not in ("nmf", "none"):
         raise ValueError(f"mixer is {mixer!r}; choose 'nmf' or 'none'")
@@ -52,7 +57,9 @@ def build_factorizer(
         mix = mlp = None
         if mixer == "nmf":
             nmf = NMF(rank, num_iters, solver, tolerance=tolerance, seed=1000 * seed + next(layers))
-            mix = ResidualNMF(width, WrappedNMF(width, cut, nmf, spatial_size=size, dropout=dropout))
+            mix = ResidualNMF(
+                width, WrappedNMF(width, cut, nmf, spatial_size=size, dropout=dropout)
+            )
         if mlp_ratio:
             mlp = ResidualMLP(width, round(mlp_ratio * width), dropout=dropout)
         return FactorizerBlock(in_width, width, mixer=mix, mlp=mlp)

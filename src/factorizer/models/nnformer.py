@@ -1,8 +1,10 @@
-"""nnFormer: window attention in encoder and decoder, joined by attention to the skips. Brain-tumour variant.
+"""nnFormer: window attention in encoder and decoder, joined by attention to the skips. Brain-tumour
+variant.
 
-H.-Y. Zhou et al., "nnFormer: Volumetric medical image segmentation via a 3D transformer", IEEE Transactions
-on Image Processing 32 (2023) 4036-4045. It differs from the published code in one point that changes no
-count: relative offsets have a row of the bias table each, where the code lets several share one.
+H.-Y. Zhou et al., "nnFormer: Volumetric medical image segmentation via a 3D transformer", IEEE
+Transactions on Image Processing 32 (2023) 4036-4045. It differs from the published code in one
+point that changes no count: relative offsets have a row of the bias table each, where the code lets
+several share one.
 
 Maps are channels last, (B, H, W, D, C), except inside convolutions.
 """
@@ -57,14 +59,18 @@ def make_embedding(in_channels: int, width: int) -> nn.Sequential:
 class WindowAttention(nn.Module):
     """Multi-head attention inside windows, with a learned bias for each relative offset.
 
-    Queries, keys and values are projections of the same map, or, with `own_queries`, the queries are
-    given and keys and values are projections of another map.
+    Queries, keys and values are projections of the same map, or, with `own_queries`, the queries
+    are given and keys and values are projections of another map.
     """
 
-    def __init__(self, channels: int, num_heads: int, *, window: int, shift: int, own_queries: bool) -> None:
+    def __init__(
+        self, channels: int, num_heads: int, *, window: int, shift: int, own_queries: bool
+    ) -> None:
         super().__init__()
         if channels % num_heads:
-            raise ValueError(f"{channels} channels cannot be cut into {num_heads} heads; use a multiple")
+            raise ValueError(
+                f"{channels} channels cannot be cut into {num_heads} heads; use a multiple"
+            )
         self.num_heads, self.window, self.shift = num_heads, window, shift
         self.proj = nn.Linear(channels, (2 if own_queries else 3) * channels)
         self.out_proj = nn.Linear(channels, channels)
@@ -76,9 +82,13 @@ class WindowAttention(nn.Module):
         padding = [n for axis in reversed(size) for n in (0, -axis % self.window)]
         x = F.pad(x, (0, 0, *padding))
         padded, grid = x.shape[1:4], Grid((self.window,) * 3, (-self.shift,) * 3)
-        heads = self.split_heads(self.proj(grid.split(x)))  # q, k, v or k, v, each (windows, heads, N, d)
+        heads = self.split_heads(
+            self.proj(grid.split(x))
+        )  # q, k, v or k, v, each (windows, heads, N, d)
         if queries is not None:
-            heads = torch.cat((self.split_heads(grid.split(F.pad(queries, (0, 0, *padding)))), heads))
+            heads = torch.cat(
+                (self.split_heads(grid.split(F.pad(queries, (0, 0, *padding)))), heads)
+            )
         q, k, v = heads
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=self.scores(padded, x))
         y = grid.merge(self.out_proj(y.transpose(1, 2).flatten(2)), padded)
@@ -95,7 +105,9 @@ class WindowAttention(nn.Module):
         place = torch.cartesian_prod(axis, axis, axis)  # (N, 3)
         offset = place[:, None] - place + self.window - 1  # (N, N, 3), 0 .. 2 window - 2
         weights = (2 * self.window - 1) ** torch.arange(2, -1, -1, device=like.device)
-        bias = self.bias_table[(offset * weights).sum(-1)].permute(2, 0, 1)[None]  # (1, heads, N, N)
+        bias = self.bias_table[(offset * weights).sum(-1)].permute(2, 0, 1)[
+            None
+        ]  # (1, heads, N, N)
         if not self.shift:
             return bias.to(like.dtype)
         mask = self.rolled_mask(size, like.device).unsqueeze(1)  # (windows, 1, N, N)
@@ -113,15 +125,27 @@ class WindowAttention(nn.Module):
 
 
 class Block(nn.Module):
-    """Attention and MLP, both residual with LayerNorm; given a skip, attend from the map to the skip."""
+    """Attention and MLP, both residual with LayerNorm; given a skip, attend from the map to the
+    skip."""
 
     def __init__(
-        self, channels: int, num_heads: int, *, window: int, shift: int, drop_path: float, from_skip: bool = False
+        self,
+        channels: int,
+        num_heads: int,
+        *,
+        window: int,
+        shift: int,
+        drop_path: float,
+        from_skip: bool = False,
     ) -> None:
         super().__init__()
         self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
-        self.attention = WindowAttention(channels, num_heads, window=window, shift=shift, own_queries=from_skip)
-        self.mlp = nn.Sequential(nn.Linear(channels, 4 * channels), nn.GELU(), nn.Linear(4 * channels, channels))
+        self.attention = WindowAttention(
+            channels, num_heads, window=window, shift=shift, own_queries=from_skip
+        )
+        self.mlp = nn.Sequential(
+            nn.Linear(channels, 4 * channels), nn.GELU(), nn.Linear(4 * channels, channels)
+        )
         self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor, skip: Tensor | None = None) -> Tensor:
@@ -161,7 +185,9 @@ class NNFormer(nn.Module):
                     widths[level],
                     heads,
                     window=window_size if fits else smallest,
-                    shift=window_size // 2 if fits and (index > 0 if from_skip else index % 2) else 0,
+                    shift=window_size // 2
+                    if fits and (index > 0 if from_skip else index % 2)
+                    else 0,
                     drop_path=rate,
                     from_skip=from_skip and index == 0,
                 )
@@ -171,18 +197,26 @@ class NNFormer(nn.Module):
         down_rates = spread_rates(drop_path_rate, stage_depths)
         up_rates = spread_rates(drop_path_rate, stage_depths[-2::-1])
         self.embed = make_embedding(in_channels, embed_dim)
-        self.encoder = nn.ModuleList(make_stage(i, num_heads[i], down_rates[i], False) for i in levels)
-        self.down = nn.ModuleList(nn.Sequential(nn.GELU(), nn.LayerNorm(c), conv(c, 2 * c, 2)) for c in widths[:-1])
+        self.encoder = nn.ModuleList(
+            make_stage(i, num_heads[i], down_rates[i], False) for i in levels
+        )
+        self.down = nn.ModuleList(
+            nn.Sequential(nn.GELU(), nn.LayerNorm(c), conv(c, 2 * c, 2)) for c in widths[:-1]
+        )
         self.skip_norms = nn.ModuleList(nn.LayerNorm(c) for c in widths)
-        self.up = nn.ModuleList(nn.Sequential(nn.LayerNorm(2 * c), conv_transpose(2 * c, c, 2)) for c in widths[-2::-1])
+        self.up = nn.ModuleList(
+            nn.Sequential(nn.LayerNorm(2 * c), conv_transpose(2 * c, c, 2)) for c in widths[-2::-1]
+        )
         self.decoder = nn.ModuleList(
-            make_stage(i, num_heads[i + 1], rates, True) for i, rates in zip(levels[-2::-1], up_rates, strict=True)
+            make_stage(i, num_heads[i + 1], rates, True)
+            for i, rates in zip(levels[-2::-1], up_rates, strict=True)
         )
         heads = widths[:3] if deep_supervision else widths[:1]
         self.heads = nn.ModuleList(conv_transpose(c, out_channels, 4) for c in heads)
 
     def forward(self, x: Tensor) -> Tensor | list[Tensor]:
-        """(B, in_channels, *spatial) -> logits, in training with `deep_supervision` a list, full resolution first."""
+        """(B, in_channels, *spatial) -> logits, in training with `deep_supervision` a list, full
+        resolution first."""
         check_multiple(x.shape[2:], TOTAL_STRIDE, "nnFormer")
         x = self.embed(x.movedim(1, -1))
         skips = []
@@ -201,7 +235,8 @@ class NNFormer(nn.Module):
 
 
 def spread_rates(highest: float, depths: Sequence[int]) -> list[list[float]]:
-    """Drop-path rates per block, rising evenly from 0 to `highest` over all blocks, grouped by level."""
+    """Drop-path rates per block, rising evenly from 0 to `highest` over all blocks, grouped by
+    level."""
     rates = iter(torch.linspace(0, highest, sum(depths), device="cpu").tolist())
     return [[next(rates) for _ in range(depth)] for depth in depths]
 
@@ -220,14 +255,17 @@ def build_nnformer(
 ) -> NNFormer:
     """Build nnFormer; the defaults are the paper's.
 
-    `stage_depths` and `num_heads` are per encoder level, finest first; a decoder level has the depth of its encoder
-    level and the heads of the level below. `window_size` shrinks to the map where that is smaller.
+    `stage_depths` and `num_heads` are per encoder level, finest first; a decoder level has the
+    depth of its encoder level and the heads of the level below. `window_size` shrinks to the map
+    where that is smaller.
     """
     check_3d(spatial_size, "nnFormer")
     check_multiple(spatial_size, TOTAL_STRIDE, "nnFormer")
     if len(stage_depths) != 4 or len(num_heads) != 4 or min(stage_depths) < 1:
         raise ValueError(
-            f"stage_depths is {tuple(stage_depths)} and num_heads {tuple(num_heads)}; give 4 positive numbers each"
+            f"stage_depths is {tuple(stage_depths)} and num_heads {tuple(num_heads)}; give 4 "
+            "positive "
+            "numbers each"
         )
     return NNFormer(
         in_channels=in_channels,

@@ -1,8 +1,8 @@
 """nnU-Net and Res-U-Net: the shared U-shape with blocks of two convolutions (Sec. 4.2, baselines).
 
 F. Isensee et al., "nnU-Net: a self-configuring method for deep learning-based biomedical image
-segmentation", Nature Methods 18 (2021) 203-211; the residual form after K. He et al., "Deep residual
-learning for image recognition", CVPR 2016.
+segmentation", Nature Methods 18 (2021) 203-211; the residual form after K. He et al., "Deep
+residual learning for image recognition", CVPR 2016.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ class ConvBlock(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, *, dims: int, groups: int) -> None:
         super().__init__()
         if out_channels % groups:
-            raise ValueError(f"{out_channels} channels cannot be normalized in {groups} groups; use a multiple")
+            raise ValueError(
+                f"{out_channels} channels cannot be normalized in {groups} groups; use a multiple"
+            )
         self.conv1 = CONV[dims](in_channels, out_channels, 3, padding=1)
         self.norm1 = nn.GroupNorm(groups, out_channels)
         self.conv2 = CONV[dims](out_channels, out_channels, 3, padding=1)
@@ -38,12 +40,15 @@ class ConvBlock(nn.Module):
 
 
 class ResidualConvBlock(ConvBlock):
-    """The same, with the input added before the last activation, projected where the width changes."""
+    """The same, with the input added before the last activation, projected where the width
+    changes."""
 
     def __init__(self, in_channels: int, out_channels: int, *, dims: int, groups: int) -> None:
         super().__init__(in_channels, out_channels, dims=dims, groups=groups)
         same = in_channels == out_channels
-        self.shortcut = nn.Identity() if same else CONV[dims](in_channels, out_channels, 1, bias=False)
+        self.shortcut = (
+            nn.Identity() if same else CONV[dims](in_channels, out_channels, 1, bias=False)
+        )
 
     def forward(self, *maps: Tensor) -> Tensor:
         x = join(maps)
@@ -67,7 +72,8 @@ def build_nnunet(
     groups: int = 8,
     deep_supervision: bool = True,
 ) -> UNet:
-    """Build nnU-Net, or Res-U-Net with `residual`; the defaults are the paper's. `groups` is GroupNorm's."""
+    """Build nnU-Net, or Res-U-Net with `residual`; the defaults are the paper's. `groups` is
+    GroupNorm's."""
     block = ResidualConvBlock if residual else ConvBlock
 
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> ConvBlock:

@@ -1,4 +1,5 @@
-"""The options of each system as types, so that editors complete them and type checkers find a wrong one.
+"""The options of each system as types, so that editors complete them and type checkers find a wrong
+one.
 
 They repeat the signatures of the builders, which a test holds them to. Imports no torch.
 """

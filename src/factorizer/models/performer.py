@@ -1,8 +1,10 @@
-"""Performer: the shared U-shape with linear-time FAVOR+ attention over all voxels (Sec. 4.2, baselines).
+"""Performer: the shared U-shape with linear-time FAVOR+ attention over all voxels (Sec. 4.2,
+baselines).
 
-K. Choromanski et al., "Rethinking attention with Performers", ICLR 2021. Softmax attention weighs value m
-for query n by exp(q_n . k_m / sqrt(d)). Positive random features phi with E[phi(q) . phi(k)] equal to that
-weight let the sum over m be taken first, once for all queries: no N x N matrix is formed.
+K. Choromanski et al., "Rethinking attention with Performers", ICLR 2021. Softmax attention weighs
+value m for query n by exp(q_n . k_m / sqrt(d)). Positive random features phi with E[phi(q) .
+phi(k)] equal to that weight let the sum over m be taken first, once for all queries: no N x N
+matrix is formed.
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ FEATURE_FLOOR = 1e-4  # added to every feature: the denominator of the attention
 def favor_attention(q: Tensor, k: Tensor, v: Tensor, projection: Tensor) -> Tensor:
     """Softmax attention approximated through random features: q, k, v (..., N, d) -> (..., N, d).
 
-    The largest exponent is taken off before exponentiation, per query and over all keys: factors that
-    cancel between numerator and denominator.
+    The largest exponent is taken off before exponentiation, per query and over all keys: factors
+    that cancel between numerator and denominator.
     """
-    phi_q, phi_k = features(q, projection, dims=(-1,)), features(k, projection, dims=(-1, -2))  # (..., N, m)
+    phi_q, phi_k = (
+        features(q, projection, dims=(-1,)),
+        features(k, projection, dims=(-1, -2)),
+    )  # (..., N, m)
     context = phi_k.mT @ v  # (..., m, d)
     total = phi_k.sum(-2).unsqueeze(-1)  # (..., m, 1)
     return (phi_q @ context) / (phi_q @ total)
@@ -58,16 +63,24 @@ def draw_projection(num_features: int, head_dim: int, generator: torch.Generator
 
 
 class FavorAttention(nn.Module):
-    """Multi-head FAVOR+ attention on tokens (B, N, C). The projection is drawn once and saved with the weights."""
+    """Multi-head FAVOR+ attention on tokens (B, N, C). The projection is drawn once and saved with
+    the weights."""
 
     projection: Tensor
 
-    def __init__(self, channels: int, head_dim: int, num_features: int, *, dropout: float, seed: int) -> None:
+    def __init__(
+        self, channels: int, head_dim: int, num_features: int, *, dropout: float, seed: int
+    ) -> None:
         super().__init__()
         if channels % head_dim:
-            raise ValueError(f"{channels} channels cannot be cut into heads of head_dim {head_dim}; use a multiple")
+            raise ValueError(
+                f"{channels} channels cannot be cut into heads of head_dim {head_dim}; use a "
+                "multiple"
+            )
         self.head_dim = head_dim
-        self.query, self.key, self.value = (nn.Linear(channels, channels, bias=False) for _ in range(3))
+        self.query, self.key, self.value = (
+            nn.Linear(channels, channels, bias=False) for _ in range(3)
+        )
         self.out_proj = nn.Linear(channels, channels)
         self.dropout = nn.Dropout(dropout)
         generator = torch.Generator().manual_seed(seed)
@@ -116,7 +129,8 @@ def build_performer(
 ) -> UNet:
     """Build Performer; the defaults are the paper's for BraTS.
 
-    `num_features` is the number m of random features, floor(d ln d) unless given; `seed` determines them.
+    `num_features` is the number m of random features, floor(d ln d) unless given; `seed` determines
+    them.
     """
     features_drawn = max(1, int(head_dim * log(head_dim))) if num_features is None else num_features
     if features_drawn < 1:
@@ -124,9 +138,13 @@ def build_performer(
     layers = count(1)
 
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> FactorizerBlock:
-        attention = FavorAttention(width, head_dim, features_drawn, dropout=dropout, seed=1000 * seed + next(layers))
+        attention = FavorAttention(
+            width, head_dim, features_drawn, dropout=dropout, seed=1000 * seed + next(layers)
+        )
         mlp = ResidualMLP(width, round(mlp_ratio * width), dropout=dropout) if mlp_ratio else None
-        return FactorizerBlock(in_width, width, mixer=ResidualAttention(width, attention), mlp=mlp, dropout=dropout)
+        return FactorizerBlock(
+            in_width, width, mixer=ResidualAttention(width, attention), mlp=mlp, dropout=dropout
+        )
 
     return UNet(
         in_channels=in_channels,

@@ -33,7 +33,8 @@ class OptionError(TypeError, ValueError):
 
 @dataclass(frozen=True)
 class System:
-    """A system that `build_model` can build: `module:function`, called with `fixed` and the user's options."""
+    """A system that `build_model` can build: `module:function`, called with `fixed` and the user's
+    options."""
 
     summary: str
     builder: str
@@ -42,21 +43,34 @@ class System:
 
 SYSTEMS = {
     "nnunet": System(
-        "nnU-Net: the same U-shape with two convolutions a block", f"{MODELS}.nnunet:build_nnunet", {"residual": False}
+        "nnU-Net: the same U-shape with two convolutions a block",
+        f"{MODELS}.nnunet:build_nnunet",
+        {"residual": False},
     ),
-    "res-unet": System("Res-U-Net: nnU-Net with residual blocks", f"{MODELS}.nnunet:build_nnunet", {"residual": True}),
+    "res-unet": System(
+        "Res-U-Net: nnU-Net with residual blocks",
+        f"{MODELS}.nnunet:build_nnunet",
+        {"residual": True},
+    ),
     "performer": System(
-        "Performer: the same U-shape with linear-time FAVOR+ attention", f"{MODELS}.performer:build_performer"
+        "Performer: the same U-shape with linear-time FAVOR+ attention",
+        f"{MODELS}.performer:build_performer",
     ),
     "transbts": System(
-        "TransBTS: convolutions, and a transformer at an eighth of the resolution", f"{MODELS}.transbts:build_transbts"
+        "TransBTS: convolutions, and a transformer at an eighth of the resolution",
+        f"{MODELS}.transbts:build_transbts",
     ),
-    "unetr": System("UNETR (MONAI): a vision transformer with a convolutional decoder", f"{MODELS}.unetr:build_unetr"),
+    "unetr": System(
+        "UNETR (MONAI): a vision transformer with a convolutional decoder",
+        f"{MODELS}.unetr:build_unetr",
+    ),
     "swin-unetr": System(
         "Swin UNETR (MONAI): a Swin transformer with a convolutional decoder",
         f"{MODELS}.swin_unetr:build_swin_unetr",
     ),
-    "nnformer": System("nnFormer: window attention in encoder and decoder", f"{MODELS}.nnformer:build_nnformer"),
+    "nnformer": System(
+        "nnFormer: window attention in encoder and decoder", f"{MODELS}.nnformer:build_nnformer"
+    ),
     "global-factorizer": System(
         "Factorizer on the whole map: global context, no locality",
         f"{MODELS}.factorizer:build_factorizer",
@@ -148,32 +162,45 @@ def build_model(
     **options: Unpack[NNFormerOptions],
 ) -> nn.Module: ...
 @overload  # a name that is known only later: its options come as one dictionary, **options
-def build_model(name: str, *, in_channels: int, out_channels: int, spatial_size: Sequence[int]) -> nn.Module: ...
+def build_model(
+    name: str, *, in_channels: int, out_channels: int, spatial_size: Sequence[int]
+) -> nn.Module: ...
 def build_model(
     name: str, *, in_channels: int, out_channels: int, spatial_size: Sequence[int], **options: Any
 ) -> nn.Module:
     """Build a registered system.
 
-    The model maps images (B, in_channels, *spatial) to logits (B, out_channels, *spatial). `options` are
-    keywords of the system's builder (`factorizer models` lists the systems); an unknown one is an error.
+    The model maps images (B, in_channels, *spatial) to logits (B, out_channels, *spatial).
+    `options` are keywords of the system's builder (`factorizer models` lists the systems); an
+    unknown one is an error.
     """
     check_name(name)
     if isinstance(spatial_size, int):
-        raise ValueError(f"spatial_size is {spatial_size}; give one size per axis, such as {(spatial_size,) * 3}")
+        raise ValueError(
+            f"spatial_size is {spatial_size}; give one size per axis, such as {(spatial_size,) * 3}"
+        )
     system, known = SYSTEMS[name], options_of(name)
     for option in options:
         if option not in known:
             raise OptionError(
-                f"{name} has no option {option!r}{suggestion(option, known)}; its options are {', '.join(known)}"
+                f"{name} has no option {option!r}{suggestion(option, known)}; its options are "
+                f"{', '.join(known)}"
             )
     return builder_of(name)(
-        **system.fixed, in_channels=in_channels, out_channels=out_channels, spatial_size=tuple(spatial_size), **options
+        **system.fixed,
+        in_channels=in_channels,
+        out_channels=out_channels,
+        spatial_size=tuple(spatial_size),
+        **options,
     )
 
 
 def check_name(name: str) -> None:
     if name not in SYSTEMS:
-        raise ValueError(f"no system is named {name!r}{suggestion(name, SYSTEMS)}; choose one of {', '.join(SYSTEMS)}")
+        raise ValueError(
+            f"no system is named {name!r}{suggestion(name, SYSTEMS)}; choose one of "
+            f"{', '.join(SYSTEMS)}"
+        )
 
 
 def builder_of(name: str) -> Callable[..., nn.Module]:
@@ -184,7 +211,9 @@ def builder_of(name: str) -> Callable[..., nn.Module]:
 def options_of(name: str) -> list[str]:
     """The keywords that a system's builder takes beside those of every `build_model`."""
     taken = {*SYSTEMS[name].fixed, "in_channels", "out_channels", "spatial_size"}
-    return [option for option in inspect.signature(builder_of(name)).parameters if option not in taken]
+    return [
+        option for option in inspect.signature(builder_of(name)).parameters if option not in taken
+    ]
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:

@@ -1,4 +1,5 @@
-"""What the systems with architectures of their own have in common: size checks and unused parameters."""
+"""What the systems with architectures of their own have in common: size checks and unused
+parameters."""
 
 from __future__ import annotations
 
@@ -17,13 +18,18 @@ def check_multiple(spatial_size: Sequence[int], stride: int, system: str) -> Non
         if size < 1 or size % stride:
             valid = max(1, -(-size // stride)) * stride
             raise ValueError(
-                f"axis {axis} has {size} voxels, not a multiple of {stride} as {system} needs; pad to {valid}"
+                f"axis {axis} has {size} voxels, not a multiple of {stride} as {system} needs; "
+                "pad "
+                "to "
+                f"{valid}"
             )
 
 
 def check_3d(spatial_size: Sequence[int], system: str) -> None:
     if len(spatial_size) != 3:
-        raise ValueError(f"spatial_size is {tuple(spatial_size)}; {system} takes three sizes: it has no 2D form")
+        raise ValueError(
+            f"spatial_size is {tuple(spatial_size)}; {system} takes three sizes: it has no 2D form"
+        )
 
 
 def check_fixed_size(x: Tensor, shape: Sequence[int], system: str) -> None:
@@ -31,14 +37,18 @@ def check_fixed_size(x: Tensor, shape: Sequence[int], system: str) -> None:
     if tuple(x.shape[1:]) != tuple(shape):
         wanted = ", ".join(map(str, shape))
         raise ValueError(
-            f"input has shape {tuple(x.shape)}; this {system} was built for (B, {wanted}) and takes no other"
+            f"input has shape {tuple(x.shape)}; this {system} was built for (B, {wanted}) and "
+            "takes "
+            "no "
+            "other"
         )
 
 
 def freeze(model: nn.Module, names: Iterable[str]) -> None:
     """Mark parameters that exist in the published network but are never used.
 
-    They count, and are saved, as in the original; without a gradient to wait for, distributed training runs.
+    They count, and are saved, as in the original; without a gradient to wait for, distributed
+    training runs.
     """
     for name in names:
         model.get_parameter(name).requires_grad_(False)

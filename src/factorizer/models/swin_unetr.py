@@ -1,7 +1,8 @@
-"""Swin UNETR: a shifted-window transformer as the encoder of a convolutional decoder. The network is MONAI's.
+"""Swin UNETR: a shifted-window transformer as the encoder of a convolutional decoder. The network
+is MONAI's.
 
-A. Hatamizadeh et al., "Swin UNETR: Swin transformers for semantic segmentation of brain tumors in MRI
-images", MICCAI BrainLes Workshop 2021.
+A. Hatamizadeh et al., "Swin UNETR: Swin transformers for semantic segmentation of brain tumors in
+MRI images", MICCAI BrainLes Workshop 2021.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def build_swin_unetr(
     check_multiple(spatial_size, TOTAL_STRIDE, "Swin UNETR")
     if max(spatial_size) == TOTAL_STRIDE:
         raise ValueError(
-            f"spatial_size is {tuple(spatial_size)}, which leaves one voxel at the coarsest level to normalize; "
+            f"spatial_size is {tuple(spatial_size)}, which leaves one voxel at the coarsest "
+            "level to "
+            "normalize; "
             f"make one axis {2 * TOTAL_STRIDE} or more"
         )
     return SwinUNETR(

@@ -1,8 +1,9 @@
 """TransBTS: a convolutional U-shape with a transformer over its coarsest grid.
 
-W. Wang et al., "TransBTS: Multimodal brain tumor segmentation using transformer", MICCAI 2021. It differs
-from the published code in three points that change no count: it returns logits instead of a softmax, the
-stem's dropout follows train and eval, and the number of channels, outputs and voxels is not fixed.
+W. Wang et al., "TransBTS: Multimodal brain tumor segmentation using transformer", MICCAI 2021. It
+differs from the published code in three points that change no count: it returns logits instead of a
+softmax, the stem's dropout follows train and eval, and the number of channels, outputs and voxels
+is not fixed.
 """
 
 from __future__ import annotations
@@ -20,9 +21,16 @@ from factorizer.nn.unet import resize_position
 
 TOTAL_STRIDE = 8
 
-# The published network makes these, and its parameter count has them, but no output depends on them: a
-# closing norm whose result is dropped, and a linear embedding of patches next to the convolutional one.
-UNUSED = ("unused_norm.weight", "unused_norm.bias", "unused_embedding.weight", "unused_embedding.bias")
+# The published network makes these, and its parameter count has them, but no output depends on
+# them: a
+# closing norm whose result is dropped, and a linear embedding of patches next to the convolutional
+# one.
+UNUSED = (
+    "unused_norm.weight",
+    "unused_norm.bias",
+    "unused_embedding.weight",
+    "unused_embedding.bias",
+)
 
 
 def conv3(in_channels: int, out_channels: int, stride: int = 1) -> nn.Conv3d:
@@ -34,7 +42,9 @@ class EncoderBlock(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        halves = ((nn.GroupNorm(8, channels), nn.ReLU(), conv3(channels, channels)) for _ in range(2))
+        halves = (
+            (nn.GroupNorm(8, channels), nn.ReLU(), conv3(channels, channels)) for _ in range(2)
+        )
         self.layers = nn.Sequential(*(layer for half in halves for layer in half))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -42,13 +52,15 @@ class EncoderBlock(nn.Module):
 
 
 class DecoderBlock(nn.Module):
-    """Twice convolution, BatchNorm, ReLU; plus the input, but for the block that leaves the transformer's width."""
+    """Twice convolution, BatchNorm, ReLU; plus the input, but for the block that leaves the
+    transformer's width."""
 
     def __init__(self, in_channels: int, out_channels: int, *, residual: bool = True) -> None:
         super().__init__()
         self.residual = residual
         halves = (
-            (conv3(c, out_channels), nn.BatchNorm3d(out_channels), nn.ReLU()) for c in (in_channels, out_channels)
+            (conv3(c, out_channels), nn.BatchNorm3d(out_channels), nn.ReLU())
+            for c in (in_channels, out_channels)
         )
         self.layers = nn.Sequential(*(layer for half in halves for layer in half))
 
@@ -82,7 +94,9 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)  # (B, heads, N, d)
+        q, k, v = (
+            self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        )  # (B, heads, N, d)
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.rate if self.training else 0.0)
         return self.dropout(self.out_proj(y.transpose(1, 2).flatten(2)))
 
@@ -102,7 +116,8 @@ class TransformerLayer(nn.Module):
 
 
 class TransBTS(nn.Module):
-    """Convolutional encoder, transformer at an eighth of the resolution, convolutional decoder with skips."""
+    """Convolutional encoder, transformer at an eighth of the resolution, convolutional decoder with
+    skips."""
 
     def __init__(
         self,
@@ -133,13 +148,17 @@ class TransBTS(nn.Module):
         self.dropout = nn.Dropout(dropout_rate)
         self.transformer = nn.Sequential(
             *(
-                TransformerLayer(embed_dim, num_heads=num_heads, hidden=hidden, dropout=dropout_rate)
+                TransformerLayer(
+                    embed_dim, num_heads=num_heads, hidden=hidden, dropout=dropout_rate
+                )
                 for _ in range(num_layers)
             )
         )
         self.unused_norm = nn.LayerNorm(embed_dim)
         self.unused_embedding = nn.Linear(coarsest * in_channels, embed_dim)
-        self.reduce = nn.Sequential(DecoderBlock(embed_dim, coarsest, residual=False), DecoderBlock(coarsest, coarsest))
+        self.reduce = nn.Sequential(
+            DecoderBlock(embed_dim, coarsest, residual=False), DecoderBlock(coarsest, coarsest)
+        )
         self.up = nn.ModuleList(UpBlock(2 * c) for c in widths[-2::-1])
         self.decoder = nn.ModuleList(DecoderBlock(c, c) for c in widths[-2::-1])
         self.head = nn.Conv3d(width, out_channels, 1)
@@ -181,8 +200,8 @@ def build_transbts(
 ) -> TransBTS:
     """Build TransBTS; the defaults are the published ones.
 
-    `width` channels at full resolution (a multiple of 8), doubled three times; `embed_dim`, `num_heads`,
-    `num_layers` and `hidden` are the transformer's.
+    `width` channels at full resolution (a multiple of 8), doubled three times; `embed_dim`,
+    `num_heads`, `num_layers` and `hidden` are the transformer's.
     """
     check_3d(spatial_size, "TransBTS")
     check_multiple(spatial_size, TOTAL_STRIDE, "TransBTS")

@@ -15,7 +15,9 @@ from factorizer.models.sizes import check_fixed_size, check_multiple, freeze
 PATCH, LAYERS = 16, 12  # of the transformer, fixed in MONAI
 
 # MONAI's transformer blocks have a norm for cross-attention, which UNETR does not use
-UNUSED = tuple(f"vit.blocks.{i}.norm_cross_attn.{name}" for i in range(LAYERS) for name in ("weight", "bias"))
+UNUSED = tuple(
+    f"vit.blocks.{i}.norm_cross_attn.{name}" for i in range(LAYERS) for name in ("weight", "bias")
+)
 
 
 class FixedUNETR(UNETR):  # type: ignore[misc] # MONAI is not typed
@@ -23,7 +25,9 @@ class FixedUNETR(UNETR):  # type: ignore[misc] # MONAI is not typed
 
     def __init__(self, *, in_channels: int, img_size: Sequence[int], **options: object) -> None:
         check_multiple(img_size, PATCH, "UNETR")
-        super().__init__(in_channels=in_channels, img_size=img_size, spatial_dims=len(img_size), **options)
+        super().__init__(
+            in_channels=in_channels, img_size=img_size, spatial_dims=len(img_size), **options
+        )
         self.image_shape = (in_channels, *img_size)
         freeze(self, UNUSED)
 

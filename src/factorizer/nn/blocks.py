@@ -1,7 +1,7 @@
 """The Factorizer block: wrapped NMF and MLP, both residual with layer normalization (Eq. 4-6).
 
-Modules take and return maps (B, C, *spatial). Inside, everything works on channels-last parts of a map
-(see tiles.py): windows (windows, N, C) for the NMF, single voxels (..., C) for the rest.
+Modules take and return maps (B, C, *spatial). Inside, everything works on channels-last parts of a
+map (see tiles.py): windows (windows, N, C) for the NMF, single voxels (..., C) for the rest.
 """
 
 from __future__ import annotations
@@ -21,16 +21,24 @@ from factorizer.nn.tiles import Rows, Tiling, Windows, apply_tiled, is_captured
 class WrappedNMF(nn.Module):
     """Project, matricize, ReLU, NMF, dematricize, project (Eq. 6).
 
-    The matricization is fitted to each map that comes (`fitted`); `spatial_size`, the size the layer is
-    meant for, only serves its repr.
+    The matricization is fitted to each map that comes (`fitted`); `spatial_size`, the size the
+    layer is meant for, only serves its repr.
     """
 
     def __init__(
-        self, channels: int, matricize: Matricize, nmf: NMF, *, spatial_size: Sequence[int], dropout: float = 0.0
+        self,
+        channels: int,
+        matricize: Matricize,
+        nmf: NMF,
+        *,
+        spatial_size: Sequence[int],
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         matricize.check_channels(channels)
-        matricize.fitted(spatial_size)  # a window that cannot be meant fails here, not in the first forward
+        matricize.fitted(
+            spatial_size
+        )  # a window that cannot be meant fails here, not in the first forward
         self.matricize, self.spatial_size = matricize, tuple(spatial_size)
         self.in_proj = nn.Linear(channels, channels, bias=False)
         self.nmf = nmf
@@ -47,7 +55,8 @@ class WrappedNMF(nn.Module):
         return apply_tiled(self.mix, x, tilings=self.tilings(x), params=self.parameters())
 
     def mix_map(self, x: Tensor) -> Tensor:
-        """Eq. 6 on a whole map (B, C, *spatial), where tiles would part windows that belong together."""
+        """Eq. 6 on a whole map (B, C, *spatial), where tiles would part windows that belong
+        together."""
         size = x.shape[2:]
         cut = self.matricize.fitted(size)
         matrices = cut.matricize(self.in_proj(x.movedim(1, -1)).movedim(-1, 1)).relu()
@@ -55,14 +64,16 @@ class WrappedNMF(nn.Module):
         return self.dropout(self.out_proj(y.movedim(1, -1))).movedim(-1, 1)
 
     def tilings(self, x: Tensor) -> Sequence[Tiling]:
-        """The grids of windows over x (B, C, *spatial), whose results are averaged; all voxels once without NMF."""
+        """The grids of windows over x (B, C, *spatial), whose results are averaged; all voxels once
+        without NMF."""
         if self.nmf.bypass:
             return [Rows()]
         size = x.shape[2:]
         return [Windows(grid) for grid in self.matricize.fitted(size).grids(size)]
 
     def mix(self, windows: Tensor) -> Tensor:
-        """Eq. 6 on windows (windows, N, C): matricized, but for the cut of the channels into heads."""
+        """Eq. 6 on windows (windows, N, C): matricized, but for the cut of the channels into
+        heads."""
         x = self.in_proj(windows)
         x = x if self.nmf.takes_any_sign else x.relu_()
         if self.nmf.bypass:
@@ -79,7 +90,9 @@ class WrappedNMF(nn.Module):
             nmf.check()
             _, g0 = nmf.initial_factors(head_dim, x.shape[1], dtype=x.dtype)
             return rank_one_mix(x, g0, weight, bias, head_dim=head_dim, num_iters=nmf.num_iters)
-        matrices = x.unflatten(-1, (-1, head_dim)).transpose(1, 2).contiguous().mT  # (windows, heads, E, N)
+        matrices = (
+            x.unflatten(-1, (-1, head_dim)).transpose(1, 2).contiguous().mT
+        )  # (windows, heads, E, N)
         return F.linear(nmf(matrices).permute(0, 3, 1, 2).flatten(2), weight, bias)
 
 
@@ -93,7 +106,9 @@ class ResidualNMF(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.wrapped_nmf.nmf.joins_windows and not self.wrapped_nmf.nmf.bypass:
             return self.wrapped_nmf(self.norm(x.movedim(1, -1)).movedim(-1, 1)) + x
-        return apply_tiled(self.on_windows, x, tilings=self.wrapped_nmf.tilings(x), params=self.parameters())
+        return apply_tiled(
+            self.on_windows, x, tilings=self.wrapped_nmf.tilings(x), params=self.parameters()
+        )
 
     def on_windows(self, x: Tensor) -> Tensor:
         return self.wrapped_nmf.mix(self.norm(x)) + x
@@ -121,14 +136,17 @@ class ResidualMLP(nn.Module):
     def forward(self, x: Tensor, *, overwrite: bool = False) -> Tensor:
         """`overwrite` lets inference put the result in the place of x."""
         overwrite = overwrite and not torch.is_grad_enabled()
-        return apply_tiled(self.on_voxels, x, tilings=[Rows()], params=self.parameters(), overwrite=overwrite)
+        return apply_tiled(
+            self.on_voxels, x, tilings=[Rows()], params=self.parameters(), overwrite=overwrite
+        )
 
     def on_voxels(self, x: Tensor) -> Tensor:
         return self.mlp(self.norm(x)) + x
 
 
 class Adapter(nn.Module):
-    """A pointwise layer without bias, from one map or several taken together to one of the width wanted."""
+    """A pointwise layer without bias, from one map or several taken together to one of the width
+    wanted."""
 
     def __init__(self, in_channels: int, out_channels: int, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -159,7 +177,9 @@ class FactorizerBlock(nn.Module):
     ) -> None:
         super().__init__()
         same = in_channels == out_channels
-        self.adapter = nn.Identity() if same else Adapter(in_channels, out_channels, dropout=dropout)
+        self.adapter = (
+            nn.Identity() if same else Adapter(in_channels, out_channels, dropout=dropout)
+        )
         self.mixer = mixer or nn.Identity()
         self.mlp = mlp or nn.Identity()
 

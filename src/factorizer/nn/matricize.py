@@ -1,11 +1,11 @@
 """Turn a feature map into a batch of matrices and back (Eq. 7-8, Algorithm 3).
 
-A matricization cuts a map into windows and the channels into heads of E channels; each window of each
-head is one matrix of E rows and N voxels. Global: one window, the whole map. Local: a grid of windows.
-Shifted: the grid twice, the second time on the map rolled by half a window.
+A matricization cuts a map into windows and the channels into heads of E channels; each window of
+each head is one matrix of E rows and N voxels. Global: one window, the whole map. Local: a grid of
+windows. Shifted: the grid twice, the second time on the map rolled by half a window.
 
-A `Grid` is one such cut. It works on channels-last maps (B, *spatial, C), where it moves whole runs of
-channels; `matricize` and `dematricize` work on maps (B, C, *spatial) and are exact inverses.
+A `Grid` is one such cut. It works on channels-last maps (B, *spatial, C), where it moves whole runs
+of channels; `matricize` and `dematricize` work on maps (B, C, *spatial) and are exact inverses.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ def merge_windows(x: Tensor) -> Tensor:
 
 
 class Matricize(ABC):
-    """What the three matricizations share: heads, and the cut and the averaging over their grids."""
+    """What the three matricizations share: heads, and the cut and the averaging over their
+    grids."""
 
     def __init__(self, head_dim: int) -> None:
         if head_dim < 1:
@@ -88,21 +89,30 @@ class Matricize(ABC):
             )
 
     def matricize(self, x: Tensor) -> Tensor:
-        """(B, C, *spatial) -> (B, heads, windows, E, N), the windows of one grid after those of the other."""
+        """(B, C, *spatial) -> (B, heads, windows, E, N), the windows of one grid after those of the
+        other."""
         batch, channels, *size = x.shape
         self.check_channels(channels)
         maps = x.movedim(1, -1)
-        windows = torch.cat([grid.split(maps).unflatten(0, (batch, -1)) for grid in self.grids(size)], 1)
+        windows = torch.cat(
+            [grid.split(maps).unflatten(0, (batch, -1)) for grid in self.grids(size)], 1
+        )
         return windows.unflatten(-1, (-1, self.head_dim)).permute(0, 3, 1, 4, 2)
 
     def dematricize(self, matrices: Tensor, spatial_size: Sequence[int]) -> Tensor:
         """(B, heads, windows, E, N) -> (B, C, *spatial); several grids are averaged."""
         grids = self.grids(spatial_size)
-        expected = sum(prod(spatial_size) // prod(grid.window) for grid in grids), prod(grids[0].window)
+        expected = (
+            sum(prod(spatial_size) // prod(grid.window) for grid in grids),
+            prod(grids[0].window),
+        )
         if (matrices.shape[2], matrices.shape[4]) != expected:
             raise ValueError(
-                f"matrices of shape {tuple(matrices.shape)} do not come from a map of {tuple(spatial_size)} voxels, "
-                f"which has {expected[0]} windows of {expected[1]}; give the spatial size of the matricized map"
+                f"matrices of shape {tuple(matrices.shape)} do not come from a map of "
+                f"{tuple(spatial_size)} voxels, "
+                f"which has {expected[0]} windows of {expected[1]}; give the spatial size of "
+                "the "
+                "matricized map"
             )
         windows = matrices.permute(0, 2, 4, 1, 3).flatten(3)  # (B, windows, N, C)
         parts = zip(grids, windows.chunk(len(grids), 1), strict=True)
@@ -129,7 +139,9 @@ class LocalMatricize(Matricize):
         for axis, size, p in zip(AXES[len(window)], spatial_size, window, strict=True):
             if size % p:
                 valid = -(-size // p) * p
-                raise ValueError(f"axis {axis} has {size} voxels, not a multiple of window {p}; pad to {valid}")
+                raise ValueError(
+                    f"axis {axis} has {size} voxels, not a multiple of window {p}; pad to {valid}"
+                )
         return tuple(Grid(window, shift) for shift in self.shifts(window))
 
     def shifts(self, window: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -137,8 +149,8 @@ class LocalMatricize(Matricize):
         return [(0,) * len(window)]
 
     def fitted(self, spatial_size: Sequence[int]) -> Self:
-        """The same with, per axis, the divisor of the map nearest to the window (the larger on a tie); not 1, which
-        would leave nothing to factorize."""
+        """The same with, per axis, the divisor of the map nearest to the window (the larger on a
+        tie); not 1, which would leave nothing to factorize."""
         window = per_axis(self.window, len(spatial_size), "window")
         fits = tuple(nearest_divisor(s, p) for s, p in zip(spatial_size, window, strict=True))
         return type(self)(self.head_dim, fits)

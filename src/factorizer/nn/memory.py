@@ -1,8 +1,10 @@
-"""Let feature maps use memory again that earlier ones freed, instead of getting it from the system each time.
+"""Let feature maps use memory again that earlier ones freed, instead of getting it from the system
+each time.
 
-Memory fresh from the system costs several times as much to fill as memory that was in use before, because every
-page of it is set up on first touch. The C library gets each block beyond 32 MiB anew and gives it back at once, and
-a feature map of 128^3 voxels is 256 MiB: a quarter of a training step went there.
+Memory fresh from the system costs several times as much to fill as memory that was in use before,
+because every page of it is set up on first touch. The C library gets each block beyond 32 MiB anew
+and gives it back at once, and a feature map of 128^3 voxels is 256 MiB: a quarter of a training
+step went there.
 """
 
 from __future__ import annotations
@@ -21,15 +23,16 @@ from torch import Tensor
 SMALLEST = 2**25  # bytes from which the C library gets a block anew each time
 KEPT = 2**31  # bytes of free blocks that are kept at most
 
-# glibc only keeps a freed block of up to 32 MiB once it has seen one that large freed; free one, untouched.
+# glibc only keeps a freed block of up to 32 MiB once it has seen one that large freed; free one,
+# untouched.
 torch.empty(SMALLEST - 2**14, dtype=torch.uint8, device="cpu")
 
 
 class BlockPool:
     """Large blocks of memory that come back when the last tensor on them is gone, to be used again.
 
-    Blocks may come back at any moment, in any thread, even inside `take`: there is no lock to wait for, only
-    operations on deques, which are atomic.
+    Blocks may come back at any moment, in any thread, even inside `take`: there is no lock to wait
+    for, only operations on deques, which are atomic.
     """
 
     def __init__(self, kept_bytes: int = KEPT) -> None:
@@ -45,7 +48,9 @@ class BlockPool:
         handle = block[:]  # an object of its own, that lives as long as tensors on it do
         weakref.finalize(handle, self.give_back, block).atexit = False
         storage = torch.from_numpy(handle).untyped_storage()
-        flat = torch.empty(0, dtype=dtype, device="cpu").set_(storage)  # a tensor of its own, no view of another
+        flat = torch.empty(0, dtype=dtype, device="cpu").set_(
+            storage
+        )  # a tensor of its own, no view of another
         return flat.resize_(*shape)
 
     def take(self, size: int) -> NDArray[np.uint8]:

@@ -29,13 +29,14 @@ def unit_columns(f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
 def leading_direction(gram: Tensor, start: Tensor, num_iters: int) -> Tensor:
     """The unit factor f after T rank-one updates (Eq. 14), from the Gram matrix alone.
 
-    With R = 1 both solvers alternate f <- X g / |g|^2 and g <- X^T f / |f|^2. Inserting one into the
-    other gives f <- A f up to scale, with A = X X^T; and the product f g^T does not depend on the
-    scale of f. So T updates are T - 1 power steps on the small matrix A, starting at X g_0.
+    With R = 1 both solvers alternate f <- X g / |g|^2 and g <- X^T f / |f|^2. Inserting one into
+    the other gives f <- A f up to scale, with A = X X^T; and the product f g^T does not depend on
+    the scale of f. So T updates are T - 1 power steps on the small matrix A, starting at X g_0.
 
     gram (..., M, M), start = X g_0 (..., M) -> f (..., M), unit norm (zero where X is zero).
     """
-    # Neither scale below changes the direction, so both are constants to the gradient. With A scaled to
+    # Neither scale below changes the direction, so both are constants to the gradient. With A
+    # scaled to
     # unit trace a step shrinks v at most M-fold: rescaling now and then keeps it in range.
     gram = gram / trace(gram.detach())
     v = start / norm(start.detach())
@@ -65,15 +66,16 @@ def trace(gram: Tensor) -> Tensor:
 
 
 def norm(v: Tensor) -> Tensor:
-    """|v| of vectors (..., M), kept away from zero: dividing by it never enlarges v beyond unit norm."""
+    """|v| of vectors (..., M), kept away from zero: dividing by it never enlarges v beyond unit
+    norm."""
     return torch.linalg.vector_norm(v, dim=-1, keepdim=True).clamp_min(1e-17)
 
 
 def draw_uniform(seed: Tensor, count: int, stream: int) -> Tensor:
     """`count` pseudo-random numbers ~ U(0, 1) from an integer hash of (seed, stream, index).
 
-    Only exact integer arithmetic modulo the prime p = 2^31 - 1 (x -> x^5 is a permutation there), so
-    any device, export or compiler gives the same bits, and a prefix does not depend on `count`.
+    Only exact integer arithmetic modulo the prime p = 2^31 - 1 (x -> x^5 is a permutation there),
+    so any device, export or compiler gives the same bits, and a prefix does not depend on `count`.
     """
     p = 2**31 - 1
     x = torch.arange(1, count + 1, device=seed.device)
@@ -86,7 +88,9 @@ def draw_uniform(seed: Tensor, count: int, stream: int) -> Tensor:
 
 def full_precision(x: Tensor) -> AbstractContextManager[Any]:
     """Autocast off on the device of x: the divisions of NMF need the range of float32."""
-    return nullcontext() if x.device.type == "meta" else torch.autocast(x.device.type, enabled=False)
+    return (
+        nullcontext() if x.device.type == "meta" else torch.autocast(x.device.type, enabled=False)
+    )
 
 
 def widen(x: Tensor) -> Tensor:
@@ -95,20 +99,29 @@ def widen(x: Tensor) -> Tensor:
 
 
 class NMF(nn.Module):
-    """Low-rank approximation of nonnegative matrices (..., M, N), differentiable through all updates.
+    """Low-rank approximation of nonnegative matrices (..., M, N), differentiable through all
+    updates.
 
-    `rank` (R), `num_iters` (T), `solver` and `bypass` (output = input) may be changed at any time, also after
-    training. Solvers are "hals" and "mu", and those of variants.py: "semi", which takes matrices of any sign, "convex",
-    "greedy", which leaves terms out where the rest is below `tolerance` times the matrix, and "joint", which adds to
-    the R terms one whose column of F is the same for all matrices along the last leading dimension. The initial factors
-    ~ U(0, 1) follow from `seed`, a buffer that travels in the checkpoint, whatever the size of the matrices. They are
-    meant for matrices of unit mean, to which X is scaled first; with rank 1 or "mu" the scale of F_0 has no effect.
+    `rank` (R), `num_iters` (T), `solver` and `bypass` (output = input) may be changed at any time,
+    also after training. Solvers are "hals" and "mu", and those of variants.py: "semi", which takes
+    matrices of any sign, "convex", "greedy", which leaves terms out where the rest is below
+    `tolerance` times the matrix, and "joint", which adds to the R terms one whose column of F is
+    the same for all matrices along the last leading dimension. The initial factors ~ U(0, 1) follow
+    from `seed`, a buffer that travels in the checkpoint, whatever the size of the matrices. They
+    are meant for matrices of unit mean, to which X is scaled first; with rank 1 or "mu" the scale
+    of F_0 has no effect.
     """
 
     seed: Tensor
 
     def __init__(
-        self, rank: int = 1, num_iters: int = 5, solver: str = "hals", *, tolerance: float = 0.1, seed: int = 0
+        self,
+        rank: int = 1,
+        num_iters: int = 5,
+        solver: str = "hals",
+        *,
+        tolerance: float = 0.1,
+        seed: int = 0,
     ) -> None:
         super().__init__()
         self.rank, self.num_iters, self.solver, self.bypass = rank, num_iters, solver, False
@@ -123,7 +136,9 @@ class NMF(nn.Module):
             if not isinstance(value, int) or value < 1:
                 raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")
         if self.solver not in (*SOLVERS, *VARIANTS):
-            raise ValueError(f"solver is {self.solver!r}; choose one of {', '.join((*SOLVERS, *VARIANTS))}")
+            raise ValueError(
+                f"solver is {self.solver!r}; choose one of {', '.join((*SOLVERS, *VARIANTS))}"
+            )
 
     @property
     def takes_any_sign(self) -> bool:
@@ -164,7 +179,8 @@ class NMF(nn.Module):
         return (f @ g.mT).to(x.dtype)
 
     def factorize(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x (..., M, N), nonnegative (but for "semi") -> F (..., M, R) with unit columns, G (..., N, R) with the scale.
+        """x (..., M, N), nonnegative (but for "semi") -> F (..., M, R) with unit columns, G (...,
+        N, R) with the scale.
 
         Half precision is factorized in float32, whose range the divisions need.
         """

@@ -1,17 +1,17 @@
 """Rank-one NMF of all heads of a window and its out-projection, in a few matrix products.
 
-For a window X (N voxels x C channels, channels last), heads X_h (N x E), and U (C x heads), which holds
-the factor f of head h in the rows of head h and zeros elsewhere:
+For a window X (N voxels x C channels, channels last), heads X_h (N x E), and U (C x heads), which
+holds the factor f of head h in the rows of head h and zeros elsewhere:
 
     A = X_h^T X_h,  b = X_h^T g_0,  f = leading_direction(A, b)     (Eq. 14)
     G = X U,  Y = G M + bias,  M = U^T W^T
 
-Projecting the reconstruction G U^T by W is projecting U: the N x C reconstruction is never made, and W
-meets one vector per head instead of N. The backward pass is written out because automatic
+Projecting the reconstruction G U^T by W is projecting U: the N x C reconstruction is never made,
+and W meets one vector per head instead of N. The backward pass is written out because automatic
 differentiation would lay out its products badly and take several times as long.
 
-One head is too small a product for a processor: the E x E matrices of some neighbouring heads are kept
-as the diagonal blocks of one K x K matrix, and vectors of all heads as rows of C numbers.
+One head is too small a product for a processor: the E x E matrices of some neighbouring heads are
+kept as the diagonal blocks of one K x K matrix, and vectors of all heads as rows of C numbers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from torch import Tensor
 from factorizer.nn.nmf import RESCALE_EVERY, TINY, full_precision, norm
 
 
-def rank_one_mix(x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, *, head_dim: int, num_iters: int) -> Tensor:
+def rank_one_mix(
+    x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, *, head_dim: int, num_iters: int
+) -> Tensor:
     """The reconstruction of x by heads, projected: x (windows, N, C) >= 0 -> (windows, N, C).
 
     g0 (N, 1) is the initial factor, weight (C, C) and bias (C) those of the out-projection.
@@ -35,7 +37,9 @@ def rank_one_mix(x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, *, head_di
 
 class _RankOneMix(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, head_dim: int, num_iters: int) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, g0: Tensor, weight: Tensor, bias: Tensor, head_dim: int, num_iters: int
+    ) -> Tensor:
         heads = Heads(x, head_dim)
         gram, scale = heads.grams(x)  # A (windows, C / K, K, K)
         v, first = normalize((g0.mT @ x).view(len(x), -1, head_dim))  # b (windows, heads, E)
@@ -81,7 +85,9 @@ class _RankOneMix(torch.autograd.Function):
         dx = left.mT @ torch.cat((u, db), 1)
         if dsteps:  # A = X^T X: dX = X (dA + dA^T), dA the sum of dv v'^T
             before = ctx.steps[-2::-1]
-            heads.add_product(dx, x, torch.stack(dsteps + before, -1), torch.stack(before + dsteps, -1), scale)
+            heads.add_product(
+                dx, x, torch.stack(dsteps + before, -1), torch.stack(before + dsteps, -1), scale
+            )
         return dx, None, dweight, dy.sum((0, 1)), None, None
 
 
@@ -99,14 +105,20 @@ class Heads:
         self.head_dim = head_dim
         self.group = head_dim * gcd(channels // head_dim, max(1, 16 // head_dim))  # K
         head = torch.arange(channels, device=x.device) // head_dim
-        self.rows = (head[::head_dim, None] == head).to(x.dtype)  # (heads, C), ones at a head's own channels
-        self.blocks = (head[: self.group, None] == head[: self.group]).to(x.dtype)  # (K, K), block diagonal
+        self.rows = (head[::head_dim, None] == head).to(
+            x.dtype
+        )  # (heads, C), ones at a head's own channels
+        self.blocks = (head[: self.group, None] == head[: self.group]).to(
+            x.dtype
+        )  # (K, K), block diagonal
 
     def grams(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """X_h^T X_h of every head, scaled to unit trace (windows, C / K, K, K), and the scale."""
         grams = torch.stack([part.mT @ part for part in x.split(self.group, -1)], 1)
         traces = grams.diagonal(dim1=-2, dim2=-1).unflatten(-1, (-1, self.head_dim)).sum(-1)
-        scale = traces.clamp_min(TINY).reciprocal()[..., None, None] * self.blocks.unflatten(0, (-1, self.head_dim))
+        scale = traces.clamp_min(TINY).reciprocal()[..., None, None] * self.blocks.unflatten(
+            0, (-1, self.head_dim)
+        )
         scale = scale.view_as(grams)
         return grams.mul_(scale), scale
 

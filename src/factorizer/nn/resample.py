@@ -1,7 +1,8 @@
 """Down- and upsampling by convolutions whose kernel is their stride (Fig. 1).
 
-Such a convolution is a matrix product on windows of the fine map. PyTorch's forward and input gradient
-are fast on CPU; its weight gradient takes five times as long as that product, so it is written here.
+Such a convolution is a matrix product on windows of the fine map. PyTorch's forward and input
+gradient are fast on CPU; its weight gradient takes five times as long as that product, so it is
+written here.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class _Upsample(torch.autograd.Function):
 
 
 def weight_gradient(*, fine: Tensor, coarse: Tensor, weight: Tensor) -> Tensor:
-    """Sum over windows of coarse (B, O, ...) x fine (B, I, ...), in slices that stay in cache -> (O, I, *stride)."""
+    """Sum over windows of coarse (B, O, ...) x fine (B, I, ...), in slices that stay in cache ->
+    (O, I, *stride)."""
     coarse, fine = coarse.movedim(1, -1), fine.movedim(1, -1)
     windows = split_windows(fine, weight.shape[2:])  # (B, *counts, *stride, I)
     total = widen(weight.new_zeros(weight.shape[0], weight[0].numel()))

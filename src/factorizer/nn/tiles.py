@@ -1,14 +1,17 @@
 """Apply a function to a feature map tile by tile.
 
-The networks here are bound by memory traffic, not arithmetic: a 64^3 map of 32 channels is 32 MiB, and
-writing and reading back each intermediate of a block costs more than computing it. A tile of a few MiB
-stays in the processor's cache instead. In training only the input is kept; the backward pass
-computes each tile's intermediates again, in cache, so that a block's memory is that of its input.
+The networks here are bound by memory traffic, not arithmetic: a 64^3 map of 32 channels is 32 MiB,
+and writing and reading back each intermediate of a block costs more than computing it. A tile of a
+few MiB stays in the processor's cache instead. In training only the input is kept; the backward
+pass computes each tile's intermediates again, in cache, so that a block's memory is that of its
+input.
 
-The result is that of applying the function to the whole map at once, up to rounding. That is also what
-happens where tiles are no use: on a GPU, under autocast, and when a model is compiled, exported or traced.
+The result is that of applying the function to the whole map at once, up to rounding. That is also
+what happens where tiles are no use: on a GPU, under autocast, and when a model is compiled,
+exported or traced.
 
-Hooks on modules inside the function see parts instead of maps, and see them again in the backward pass.
+Hooks on modules inside the function see parts instead of maps, and see them again in the backward
+pass.
 """
 
 from __future__ import annotations
@@ -63,9 +66,9 @@ def apply_tiled(
 ) -> Tensor:
     """Apply `fn` to the parts of maps (B, C, *spatial) and average over the tilings.
 
-    `fn` takes a part (..., C) of each map and returns one of the same shape but for C; `params` are the
-    tensors it uses that may need a gradient. `overwrite` allows the result to take the place of the map
-    where nothing else needs it: with one tiling, one width, and no gradients.
+    `fn` takes a part (..., C) of each map and returns one of the same shape but for C; `params` are
+    the tensors it uses that may need a gradient. `overwrite` allows the result to take the place of
+    the map where nothing else needs it: with one tiling, one width, and no gradients.
     """
     maps = tuple(x.movedim(1, -1) for x in maps)  # (B, *spatial, C)
     params = tuple(params)
@@ -82,7 +85,8 @@ def apply_tiled(
 
 
 def is_eager_cpu(x: Tensor) -> bool:
-    """Whether x is computed on here and now by the CPU, in its own precision: where tiles are of use."""
+    """Whether x is computed on here and now by the CPU, in its own precision: where tiles are of
+    use."""
     return x.device.type == "cpu" and not is_captured() and not torch.is_autocast_enabled("cpu")
 
 
@@ -92,7 +96,11 @@ def is_captured() -> bool:
 
 
 def forward_tiled(
-    fn: TileFunction, maps: Sequence[Tensor], tilings: Sequence[Tiling], *, out: Tensor | None = None
+    fn: TileFunction,
+    maps: Sequence[Tensor],
+    tilings: Sequence[Tiling],
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     shape, y = maps[0].shape, out
     for index, tiling in enumerate(tilings):
@@ -113,10 +121,14 @@ class _Tiled(torch.autograd.Function):
     """`forward_tiled` with a backward that recomputes each tile."""
 
     @staticmethod
-    def forward(ctx: Any, fn: TileFunction, tilings: Sequence[Tiling], num_maps: int, *tensors: Tensor) -> Tensor:
+    def forward(
+        ctx: Any, fn: TileFunction, tilings: Sequence[Tiling], num_maps: int, *tensors: Tensor
+    ) -> Tensor:
         ctx.fn, ctx.tilings, ctx.num_maps, ctx.settings = fn, tilings, num_maps, settings_of(fn)
         ctx.save_for_backward(*tensors)
-        ctx.rng_state = torch.get_rng_state()  # for dropout in fn: the backward draws the same masks
+        ctx.rng_state = (
+            torch.get_rng_state()
+        )  # for dropout in fn: the backward draws the same masks
         return forward_tiled(fn, tensors[:num_maps], tilings)
 
     @staticmethod
@@ -124,8 +136,14 @@ class _Tiled(torch.autograd.Function):
     def backward(ctx: Any, grad_y: Tensor) -> tuple[Tensor | None, ...]:
         if settings_of(ctx.fn) != ctx.settings:
             raise RuntimeError(
-                "a layer's settings (train or eval, rank, num_iters, solver, bypass) or its weights were exchanged "
-                "between the forward and the backward pass, which computes with them again; exchange them before the "
+                "a layer's settings (train or eval, rank, num_iters, solver, bypass) or its "
+                "weights "
+                "were "
+                "exchanged "
+                "between the forward and the backward pass, which computes with them again; "
+                "exchange "
+                "them "
+                "before the "
                 "forward pass, and back after the backward pass"
             )
         saved = ctx.saved_tensors  # taken once, as activation checkpointing asks
@@ -149,12 +167,18 @@ class _Tiled(torch.autograd.Function):
                     for total, grad in zip(totals, grads[len(maps) :], strict=True):
                         total += grad
         left = (total.to(p.dtype) for total, p in zip(totals, wanted, strict=True))
-        return None, None, None, *grad_maps, *(next(left) if needed else None for needed in params_needed)
+        return (
+            None,
+            None,
+            None,
+            *grad_maps,
+            *(next(left) if needed else None for needed in params_needed),
+        )
 
 
 def settings_of(fn: TileFunction) -> list[Any] | None:
-    """What besides the values of its parameters determines a module's method: the modes and settings of its parts, and
-    which tensors its parameters are."""
+    """What besides the values of its parameters determines a module's method: the modes and
+    settings of its parts, and which tensors its parameters are."""
     owner = getattr(fn, "__self__", None)
     if not isinstance(owner, nn.Module):
         return None

@@ -22,10 +22,10 @@ MakeBlock = Callable[[int, int, tuple[int, ...]], nn.Module]
 class UNet(nn.Module):
     """Encoder, bridge and decoder with skip connections and deep supervision.
 
-    Level 0 is the full resolution and the last level the bridge. `make_block(in_channels, out_channels,
-    spatial_size)` makes every block; the first block of a decoder level takes the skip and the upsampled
-    map together. In training with `deep_supervision` the output is a list of logit maps, full resolution
-    first; otherwise it is the one full-resolution map.
+    Level 0 is the full resolution and the last level the bridge. `make_block(in_channels,
+    out_channels, spatial_size)` makes every block; the first block of a decoder level takes the
+    skip and the upsampled map together. In training with `deep_supervision` the output is a list of
+    logit maps, full resolution first; otherwise it is the one full-resolution map.
     """
 
     def __init__(
@@ -53,7 +53,9 @@ class UNet(nn.Module):
         self.total_stride = tuple(prod(axis) for axis in zip(*level_strides, strict=True))
         depths = tuple(depths) if depths is not None else (1,) * len(widths)
         if len(depths) != len(widths) or min(depths) < 1:
-            raise ValueError(f"depths is {depths}; give {len(widths)} positive numbers, one per width")
+            raise ValueError(
+                f"depths is {depths}; give {len(widths)} positive numbers, one per width"
+            )
         self.check_size(spatial_size)
         sizes = [tuple(spatial_size)]
         for stride in level_strides:
@@ -61,17 +63,26 @@ class UNet(nn.Module):
 
         def stage(level: int, in_width: int) -> Stage:
             blocks = [make_block(in_width, widths[level], sizes[level])]
-            blocks += [make_block(widths[level], widths[level], sizes[level]) for _ in range(depths[level] - 1)]
+            blocks += [
+                make_block(widths[level], widths[level], sizes[level])
+                for _ in range(depths[level] - 1)
+            ]
             return Stage(blocks)
 
         levels = range(len(widths) - 1)
         self.stem = CONV[dims](in_channels, widths[0], 3, padding=1, bias=False)
         self.encoder = nn.ModuleList(stage(i, widths[i]) for i in levels)
-        self.down = nn.ModuleList(Downsample(widths[i], widths[i + 1], level_strides[i]) for i in levels)
-        self.position = nn.Parameter(torch.randn(1, widths[-1], *sizes[-1])) if position_embedding else None
+        self.down = nn.ModuleList(
+            Downsample(widths[i], widths[i + 1], level_strides[i]) for i in levels
+        )
+        self.position = (
+            nn.Parameter(torch.randn(1, widths[-1], *sizes[-1])) if position_embedding else None
+        )
         self.dropout = nn.Dropout(dropout)
         self.bridge = stage(len(widths) - 1, widths[-1])
-        self.up = nn.ModuleList(Upsample(widths[i + 1], widths[i], level_strides[i]) for i in levels[::-1])
+        self.up = nn.ModuleList(
+            Upsample(widths[i + 1], widths[i], level_strides[i]) for i in levels[::-1]
+        )
         self.decoder = nn.ModuleList(stage(i, 2 * widths[i]) for i in levels[::-1])
         num_heads = min(3, len(levels)) if deep_supervision else 1
         self.heads = nn.ModuleList(CONV[dims](widths[i], out_channels, 1) for i in range(num_heads))
@@ -94,7 +105,8 @@ class UNet(nn.Module):
         return logits if supervised else logits[0]
 
     def add_position(self, x: Tensor) -> Tensor:
-        """Add the position embedding, resized when the map has another size than at construction."""
+        """Add the position embedding, resized when the map has another size than at
+        construction."""
         if self.position is None:
             return x
         return self.dropout(x + resize_position(self.position, x.shape[2:]))
@@ -103,17 +115,24 @@ class UNet(nn.Module):
         dims = len(self.total_stride)
         if x.ndim != dims + 2 or x.shape[1] != self.in_channels:
             expected = ", ".join(AXES[dims])
-            raise ValueError(f"input has shape {tuple(x.shape)}; this model takes (B, {self.in_channels}, {expected})")
+            raise ValueError(
+                f"input has shape {tuple(x.shape)}; this model takes (B, {self.in_channels}, "
+                f"{expected})"
+            )
         self.check_size(x.shape[2:])
 
     def check_size(self, spatial_size: Sequence[int]) -> None:
-        """Every axis must halve (or whatever its strides say) without remainder down to the bridge."""
+        """Every axis must halve (or whatever its strides say) without remainder down to the
+        bridge."""
         axes = AXES[len(self.total_stride)]
         for axis, size, total in zip(axes, spatial_size, self.total_stride, strict=True):
             if size < 1 or size % total:
                 valid = max(1, -(-size // total)) * total
                 raise ValueError(
-                    f"axis {axis} has {size} voxels, not a multiple of total stride {total}; pad to {valid}"
+                    f"axis {axis} has {size} voxels, not a multiple of total stride {total}; "
+                    "pad "
+                    "to "
+                    f"{valid}"
                 )
 
 
@@ -127,26 +146,31 @@ class Stage(nn.ModuleList):
 
 
 def resize_position(position: Tensor, size: Sequence[int]) -> Tensor:
-    """A position embedding (1, C, *spatial), interpolated linearly where the map has another size."""
+    """A position embedding (1, C, *spatial), interpolated linearly where the map has another
+    size."""
     if position.shape[2:] == size:
         return position
     mode = {2: "bilinear", 3: "trilinear"}[position.ndim - 2]
     return F.interpolate(position, size, mode=mode, align_corners=False)
 
 
-def per_level(strides: int | Sequence[int | Sequence[int]], levels: int, dims: int) -> list[tuple[int, ...]]:
+def per_level(
+    strides: int | Sequence[int | Sequence[int]], levels: int, dims: int
+) -> list[tuple[int, ...]]:
     """One stride per level and axis, from one for all, one per level, or one per level and axis."""
     values = [strides] * levels if isinstance(strides, int) else list(strides)
     if len(values) != levels:
-        raise ValueError(f"strides is {strides}; give one number, or {levels}, one per downsampling")
+        raise ValueError(
+            f"strides is {strides}; give one number, or {levels}, one per downsampling"
+        )
     return [per_axis(value, dims, "stride") for value in values]
 
 
 def conv_few_channels(x: Tensor, conv: nn.Conv2d | nn.Conv3d) -> Tensor:
     """The stem convolution, channels last.
 
-    CPU convolutions are several times slower when the input channels do not fill a vector of eight, as
-    images never do; zero channels make them.
+    CPU convolutions are several times slower when the input channels do not fill a vector of eight,
+    as images never do; zero channels make them.
     """
     layout = {4: torch.channels_last, 5: torch.channels_last_3d}[x.ndim]
     missing = -x.shape[1] % 8 if x.device.type == "cpu" else 0

@@ -1,6 +1,8 @@
-"""One update of a factor with the other fixed (Algorithms 1 and 2), for matrices with any leading dimensions.
+"""One update of a factor with the other fixed (Algorithms 1 and 2), for matrices with any leading
+dimensions.
 
-X (..., M, N) is approximated by F G^T with F (..., M, R) and G (..., N, R). The update of G is the same on X^T.
+X (..., M, N) is approximated by F G^T with F (..., M, R) and G (..., N, R). The update of G is the
+same on X^T.
 """
 
 from __future__ import annotations
@@ -14,15 +16,18 @@ Update = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 # Squares below this count as zero: X itself is then below 1e-17, far under any real activation.
 TINY = 1e-35
-ROUNDING = 1e-10  # of the largest square: a column below it is rounding noise, and to divide by it explodes
+# of the largest square: a column below it is rounding noise, and to divide by it explodes
+ROUNDING = 1e-10
 
 
-def hals_update(x: Tensor, f: Tensor, g: Tensor, *, nonnegative: bool = True, shared: int = 0) -> Tensor:
+def hals_update(
+    x: Tensor, f: Tensor, g: Tensor, *, nonnegative: bool = True, shared: int = 0
+) -> Tensor:
     """One sweep over the columns of F with G fixed (Algorithm 2, lines 3-5; Eq. 13).
 
-    Each column becomes the minimiser with the others as they are. A column whose partner is zero has no unique
-    minimiser and keeps its value. The first `shared` columns are the same for all matrices along the last leading
-    dimension, whose errors add up.
+    Each column becomes the minimiser with the others as they are. A column whose partner is zero
+    has no unique minimiser and keeps its value. The first `shared` columns are the same for all
+    matrices along the last leading dimension, whose errors add up.
     """
     a, b = x @ g, g.mT @ g  # (..., M, R), (..., R, R)
     largest = b.detach().diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)
@@ -34,7 +39,9 @@ def hals_update(x: Tensor, f: Tensor, g: Tensor, *, nonnegative: bool = True, sh
             if other != r:
                 numerator = numerator - b[..., other, r, None] * column
         if r < shared:
-            numerator, norm2, least = (t.sum(-2, keepdim=True).expand_as(t) for t in (numerator, norm2, least))
+            numerator, norm2, least = (
+                t.sum(-2, keepdim=True).expand_as(t) for t in (numerator, norm2, least)
+            )
         best = numerator / norm2.clamp_min(least)
         columns[r] = torch.where(norm2 > least, best.relu() if nonnegative else best, old)
     return torch.stack(columns, -1)

@@ -1,10 +1,11 @@
 """Parameters and FLOPs of a network, counted from the built module without computing anything.
 
 The paper's FLOPs (its Tables 1 and 2) are twice the sum of
-- the multiply-adds of convolutions, linear layers and matrix products, an NMF being billed as the matrix
-  products of Algorithm 1 or 2 whatever is really executed,
+- the multiply-adds of convolutions, linear layers and matrix products, an NMF being billed as the
+  matrix products of Algorithm 1 or 2 whatever is really executed,
 - 5 operations per element of every normalization layer, 4 where it has no weights to train,
-- 1 more per element of the LayerNorms in Factorizer and Performer blocks, a transpose in the counter used.
+- 1 more per element of the LayerNorms in Factorizer and Performer blocks, a transpose in the
+  counter used.
 Biases, activations, additions and softmax cost nothing. Batch 1, training mode with all outputs.
 """
 
@@ -56,10 +57,16 @@ class WithoutStorage(TorchFunctionMode):
     """Tensors made inside, but for those computed from values, have a shape and no memory."""
 
     def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Any = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         kwargs = kwargs or {}
-        if func in FACTORIES and kwargs.get("device") is None:  # layers of PyTorch pass None where nothing is asked for
+        if (
+            func in FACTORIES and kwargs.get("device") is None
+        ):  # layers of PyTorch pass None where nothing is asked for
             kwargs = kwargs | {"device": "meta"}
         return func(*args, **kwargs)
 
@@ -78,14 +85,18 @@ def count_cost(model: nn.Module, image_shape: Sequence[int]) -> Cost:
         per_element = elements if op is aten.native_layer_norm else 5
 
         def ops(*shapes: Any, out_shape: Any = None, **_: Any) -> int:
-            return prod(shapes[0]) * (per_element if shapes[NORMS[op]] is not None else per_element - 1)
+            return prod(shapes[0]) * (
+                per_element if shapes[NORMS[op]] is not None else per_element - 1
+            )
 
         return ops
 
     counter = FlopCounterMode(display=False, custom_mapping={op: norm_ops(op) for op in NORMS})
     textbook: list[tuple[int, int]] = []  # multiply-adds and normalization of each NMF sub-block
     handles = [
-        module.register_forward_pre_hook(lambda m, args: textbook.append(residual_nmf_ops(m, args[0].shape)))
+        module.register_forward_pre_hook(
+            lambda m, args: textbook.append(residual_nmf_ops(m, args[0].shape))
+        )
         for module in model.modules()
         if isinstance(module, ResidualNMF)
     ]
@@ -96,7 +107,11 @@ def count_cost(model: nn.Module, image_shape: Sequence[int]) -> Cost:
         handle.remove()
     counts = counter.get_flop_counts()
     macs, norms = split_counts(counts["Global"])
-    names = {f"{type(model).__name__}.{n}" for n, m in model.named_modules() if isinstance(m, ResidualNMF)}
+    names = {
+        f"{type(model).__name__}.{n}"
+        for n, m in model.named_modules()
+        if isinstance(m, ResidualNMF)
+    }
     executed = [split_counts(counts[name]) for name in names]
     return Cost(
         params=sum(p.numel() for p in model.parameters()),
@@ -132,7 +147,8 @@ def residual_nmf_ops(module: ResidualNMF, shape: Sequence[int]) -> tuple[int, in
 
 
 def nmf_macs(nmf: NMF, rows: int, columns: int) -> int:
-    """Multiply-adds of T iterations on one matrix and of the reconstruction (Algorithms 1 and 2)."""
+    """Multiply-adds of T iterations on one matrix and of the reconstruction (Algorithms 1 and
+    2)."""
     if nmf.bypass:
         return 0
     rank, size = nmf.terms, rows * columns
@@ -140,7 +156,11 @@ def nmf_macs(nmf: NMF, rows: int, columns: int) -> int:
     update_g = size * rank + rows * rank**2  # X^T F, F^T F
     if nmf.solver == "convex":  # X^T X G, X^T F, F = X W
         hals = update_g + columns * rank * (rank - 1)
-        return nmf.num_iters * (4 * size * rank + 2 * columns * rank**2 + hals) + hals + 2 * size * rank
+        return (
+            nmf.num_iters * (4 * size * rank + 2 * columns * rank**2 + hals)
+            + hals
+            + 2 * size * rank
+        )
     if nmf.solver == "greedy":  # of each term and iteration: X v twice, X^T u and u v^T
         return rank * (4 * nmf.num_iters + 1) * size + size * rank
     others = rank if nmf.solver == "mu" else rank - 1  # columns that enter the update of one

@@ -1,4 +1,5 @@
-"""The figure of the cost table: bars of what the systems take, and Dice against it as in the paper's Fig. 4."""
+"""The figure of the cost table: bars of what the systems take, and Dice against it as in the
+paper's Fig. 4."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ Value = Callable[[Row], float | None]
 
 
 def draw_profile(rows: Sequence[Row], title: str, file_format: str) -> bytes:
-    """A page with one panel per figure that the rows have; systems that could not be built are left out."""
+    """A page with one panel per figure that the rows have; systems that could not be built are left
+    out."""
     rows = [row for row in rows if row.params]
     bars: list[tuple[str, list[tuple[str, Value]]]] = [
         ("Parameters, millions", [("", params_m)]),
@@ -25,8 +27,14 @@ def draw_profile(rows: Sequence[Row], title: str, file_format: str) -> bytes:
     ]
     if any(row.training_s is not None for row in rows):
         bars = [
-            ("Seconds, CPU", [("forward", lambda r: r.forward_s), ("training step", lambda r: r.training_s)]),
-            ("Peak memory, GiB", [("forward", in_gib("forward_mib")), ("training step", in_gib("training_mib"))]),
+            (
+                "Seconds, CPU",
+                [("forward", lambda r: r.forward_s), ("training step", lambda r: r.training_s)],
+            ),
+            (
+                "Peak memory, GiB",
+                [("forward", in_gib("forward_mib")), ("training step", in_gib("training_mib"))],
+            ),
         ]
     scored = [row for row in rows if row.dice is not None]
     scatters: list[tuple[str, Callable[[Row], float]]] = [
@@ -36,7 +44,9 @@ def draw_profile(rows: Sequence[Row], title: str, file_format: str) -> bytes:
     height = 1.2 + 0.42 * len(rows)
     figure = Figure(figsize=(11, height + (4.5 if scored else 0)), layout="constrained")
     figure.suptitle(title)
-    grid = figure.add_gridspec(2 if scored else 1, 2, height_ratios=(height, 4.5) if scored else None)
+    grid = figure.add_gridspec(
+        2 if scored else 1, 2, height_ratios=(height, 4.5) if scored else None
+    )
     for index, (label, series) in enumerate(bars):
         draw_bars(figure.add_subplot(grid[0, index]), rows, label, series)
     for index, (label, value) in enumerate(scatters if scored else []):
@@ -66,7 +76,9 @@ def color_of(row: Row) -> str:
     return OURS if row.model.endswith("factorizer") else THEIRS
 
 
-def draw_bars(axes: Axes, rows: Sequence[Row], label: str, series: Sequence[tuple[str, Value]]) -> None:
+def draw_bars(
+    axes: Axes, rows: Sequence[Row], label: str, series: Sequence[tuple[str, Value]]
+) -> None:
     """Horizontal bars, the first system on top; a value that is missing is said."""
     height = 0.8 / len(series)
     for number, (_, value) in enumerate(series):
@@ -90,7 +102,9 @@ def draw_bars(axes: Axes, rows: Sequence[Row], label: str, series: Sequence[tupl
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw_scatter(axes: Axes, rows: Sequence[Row], label: str, value: Callable[[Row], float]) -> None:
+def draw_scatter(
+    axes: Axes, rows: Sequence[Row], label: str, value: Callable[[Row], float]
+) -> None:
     for row in rows:
         x, y = value(row), 100 * (row.dice or 0)
         axes.scatter(x, y, color=color_of(row), zorder=3)

@@ -1,8 +1,8 @@
 """Time and peak memory of a forward pass and of a training step, on the CPU of this machine.
 
-Times are taken in one process, the systems one after the other in every round, and compared as ratios
-inside a round: the machine's mood then cancels. Memory is the peak of a fresh process minus what it held
-after its imports (Linux only).
+Times are taken in one process, the systems one after the other in every round, and compared as
+ratios inside a round: the machine's mood then cancels. Memory is the peak of a fresh process minus
+what it held after its imports (Linux only).
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def make_step(network: nn.Module, x: Tensor, mode: str) -> Step:
         def step() -> None:
             outputs = network.train()(x)
             outputs = outputs if isinstance(outputs, list | tuple) else [outputs]
-            torch.autograd.backward(outputs, [y.detach() for y in outputs])  # that of half their squares
+            torch.autograd.backward(
+                outputs, [y.detach() for y in outputs]
+            )  # that of half their squares
             network.zero_grad()
             x.grad = None
 
@@ -76,9 +78,18 @@ def peak_mib(build: Callable[[], Step]) -> float:
 
 
 def peak_mib_of_system(name: str, options: Mapping[str, Any], mode: str) -> float | None:
-    """`peak_mib` of a registered system in a fresh process; None when that process was out of memory."""
+    """`peak_mib` of a registered system in a fresh process; None when that process was out of
+    memory."""
     # -P: what lies in the working directory is not imported
-    command = [sys.executable, "-P", "-m", "factorizer.profiling.measure", name, json.dumps(options), mode]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "factorizer.profiling.measure",
+        name,
+        json.dumps(options),
+        mode,
+    ]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 0:
         return float(done.stdout.splitlines()[-1])
@@ -106,4 +117,6 @@ if __name__ == "__main__":
     system, text, mode_wanted = sys.argv[1:]
     wanted = json.loads(text)
     import_module(SYSTEMS[system].builder.split(":")[0])  # not billed to the network
-    print(peak_mib(lambda: make_step(build_model(system, **wanted), make_input(wanted), mode_wanted)))
+    print(
+        peak_mib(lambda: make_step(build_model(system, **wanted), make_input(wanted), mode_wanted))
+    )

@@ -1,4 +1,5 @@
-"""The cost table: parameters and FLOPs of every system beside the paper's, and what they take here."""
+"""The cost table: parameters and FLOPs of every system beside the paper's, and what they take
+here."""
 
 from __future__ import annotations
 
@@ -37,8 +38,11 @@ class Row:
         return asdict(self)
 
 
-def count_rows(preset: Preset, preset_name: str, names: Sequence[str], advance: Callable[[], object]) -> list[Row]:
-    """Count every system; nothing is computed. One that cannot be built for this preset says why in its note."""
+def count_rows(
+    preset: Preset, preset_name: str, names: Sequence[str], advance: Callable[[], object]
+) -> list[Row]:
+    """Count every system; nothing is computed. One that cannot be built for this preset says why in
+    its note."""
     from factorizer.profiling.count import build_without_storage, count_cost
 
     paper, rows = paper_figures(preset_name), []
@@ -56,17 +60,23 @@ def count_rows(preset: Preset, preset_name: str, names: Sequence[str], advance: 
 
 
 def cost_of_run(config: Path) -> tuple[float, float] | None:
-    """Millions of parameters and GFLOPs of a run's network on one patch; None where it cannot be built."""
+    """Millions of parameters and GFLOPs of a run's network on one patch; None where it cannot be
+    built."""
     preset = load_preset(config)
     (row,) = count_rows(preset, "", [preset.model.name], lambda: None)
     return None if row.params is None or row.gflops is None else (row.params / 1e6, row.gflops)
 
 
 def paper_figures(preset_name: str) -> dict[str, tuple[float, float]]:
-    """Parameters in millions and GFLOPs of the systems as the paper prints them, for its two data sets."""
+    """Parameters in millions and GFLOPs of the systems as the paper prints them, for its two data
+    sets."""
     text = (resources.files("factorizer") / "profiling" / "paper.csv").read_text()
     lines = csv.DictReader(text.splitlines())
-    return {x["model"]: (float(x["params_m"]), float(x["gflops"])) for x in lines if x["preset"] == preset_name}
+    return {
+        x["model"]: (float(x["params_m"]), float(x["gflops"]))
+        for x in lines
+        if x["preset"] == preset_name
+    }
 
 
 def measure_memory(rows: Sequence[Row], preset: Preset, advance: Callable[[], object]) -> list[Row]:
@@ -78,22 +88,31 @@ def measure_memory(rows: Sequence[Row], preset: Preset, advance: Callable[[], ob
         peaks = []
         for mode in measure.MODES:
             options = build_options(preset, row.model)
-            peaks.append(measure.peak_mib_of_system(row.model, options, mode) if row.params else None)
+            peaks.append(
+                measure.peak_mib_of_system(row.model, options, mode) if row.params else None
+            )
             advance()
         measured.append(replace(row, forward_mib=peaks[0], training_mib=peaks[1]))
     return measured
 
 
-def measure_time(rows: Sequence[Row], preset: Preset, rounds: int, advance: Callable[[], object]) -> list[Row]:
+def measure_time(
+    rows: Sequence[Row], preset: Preset, rounds: int, advance: Callable[[], object]
+) -> list[Row]:
     """Add times, of all systems in turn; `advance` is called after each measurement.
 
-    A system whose training does not fit beside the weights of the others is not timed, and its note says so.
+    A system whose training does not fit beside the weights of the others is not timed, and its note
+    says so.
     """
     from factorizer.profiling import measure
 
     room = 0.9 * measure.available_mib() - measure.KEPT / 2**20
     weights = sum(row.params * 4 / 2**20 for row in rows if row.params)
-    fits = [row.model for row in rows if row.training_mib is not None and row.training_mib + weights < room]
+    fits = [
+        row.model
+        for row in rows
+        if row.training_mib is not None and row.training_mib + weights < room
+    ]
     options = {name: build_options(preset, name) for name in fits}
     networks = {name: build_model(name, **options[name]) for name in fits}
     seconds = {}
@@ -104,9 +123,16 @@ def measure_time(rows: Sequence[Row], preset: Preset, rounds: int, advance: Call
         }
         timed = measure.time_interleaved(steps, rounds, advance)
         seconds[mode] = {name: statistics.median(values) for name, values in timed.items()}
-    note = f"not timed: its training does not fit in the {room / 1024:.1f} GiB that are free beside the others"
+    note = (
+        f"not timed: its training does not fit in the {room / 1024:.1f} GiB that are free "
+        "beside "
+        "the "
+        "others"
+    )
     return [
-        replace(row, forward_s=seconds["forward"][row.model], training_s=seconds["training"][row.model])
+        replace(
+            row, forward_s=seconds["forward"][row.model], training_s=seconds["training"][row.model]
+        )
         if row.model in fits
         else replace(row, note=row.note or note)
         for row in rows

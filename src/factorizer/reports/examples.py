@@ -27,22 +27,34 @@ Track = Callable[[Sequence[Any], str], Iterable[Any]]
 
 
 class Gallery:
-    """Images, the label maps of some systems for them, each in a folder, and references where there are some."""
+    """Images, the label maps of some systems for them, each in a folder, and references where there
+    are some."""
 
     def __init__(
-        self, data: Path, folders: Mapping[str, Path], settings: Data, *, references: Path | None = None
+        self,
+        data: Path,
+        folders: Mapping[str, Path],
+        settings: Data,
+        *,
+        references: Path | None = None,
     ) -> None:
         self.data, self.settings = data, settings
-        cases, self.problems = read_inputs([data], settings.channels, mask_suffix=settings.mask_suffix)
+        cases, self.problems = read_inputs(
+            [data], settings.channels, mask_suffix=settings.mask_suffix
+        )
         self.cases = {case.name: case for case in cases}
         self.references = (
-            find_references(data, settings) if references is None else list_references(references, settings)
+            find_references(data, settings)
+            if references is None
+            else list_references(references, settings)
         )
-        self.predictions = {name: {c.name: c for c in list_labels(folder)} for name, folder in folders.items()}
+        self.predictions = {
+            name: {c.name: c for c in list_labels(folder)} for name, folder in folders.items()
+        }
 
     def choose(self, wanted: Sequence[str] | None, count: int, track: Track) -> list[str]:
-        """The cases wanted, or some from the worst to the best, by the mean Dice over the systems; without references
-        some at equal steps of their names."""
+        """The cases wanted, or some from the worst to the best, by the mean Dice over the systems;
+        without references some at equal steps of their names."""
         predicted = sorted(set(self.cases).intersection(*self.predictions.values()))
         scored = [case for case in predicted if case in self.references.cases]
         missing = [case for case in wanted or () if case not in predicted]
@@ -56,11 +68,18 @@ class Gallery:
             if self.references.cases:
                 names = ", ".join(sorted(self.references.cases)[:3])
                 message = f"no case ({predicted[0]}, ...) has a reference ({names}, ...)"
-                raise DataError(Problem("", str(self.data), message, "give references with the names of the cases"))
+                raise DataError(
+                    Problem(
+                        "", str(self.data), message, "give references with the names of the cases"
+                    )
+                )
             return spread({case: float(index) for index, case in enumerate(predicted)}, count)
         labels, regions = self.settings.labels, self.settings.regions
         scores = {
-            case: fmean(mean_dice(p.prediction, p.reference, labels, regions) for p in self.pairs(case).values())
+            case: fmean(
+                mean_dice(p.prediction, p.reference, labels, regions)
+                for p in self.pairs(case).values()
+            )
             for case in track(scored, "choosing cases")
         }
         return spread(scores, count)
@@ -68,7 +87,10 @@ class Gallery:
     def pairs(self, case: str) -> dict[str, Pair]:
         """Each system's label map with the reference."""
         ours = read_values(self.settings)
-        return {name: read_pair(cases[case], case, self.references, ours) for name, cases in self.predictions.items()}
+        return {
+            name: read_pair(cases[case], case, self.references, ours)
+            for name, cases in self.predictions.items()
+        }
 
     def read(self, case: str, channel: str) -> Example:
         if channel not in self.settings.channels:

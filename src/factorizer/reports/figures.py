@@ -1,4 +1,5 @@
-"""A comparison as pictures: box plots with marks of significance (Fig. 3) and Dice against cost (Fig. 4)."""
+"""A comparison as pictures: box plots with marks of significance (Fig. 3) and Dice against cost
+(Fig. 4)."""
 
 from __future__ import annotations
 
@@ -12,21 +13,40 @@ from factorizer.evaluation.compare import FACTOR, HIGHER_IS_BETTER, TITLES, Comp
 from factorizer.evaluation.statistics import stars
 from factorizer.reports.escapes import escape_label
 
-COLORS = ("#4c72b0", "#dd8452", "#55a868", "#c44e52", "#8172b3", "#937860", "#da8bc3", "#8c8c8c", "#ccb974", "#64b5cd")
+COLORS = (
+    "#4c72b0",
+    "#dd8452",
+    "#55a868",
+    "#c44e52",
+    "#8172b3",
+    "#937860",
+    "#da8bc3",
+    "#8c8c8c",
+    "#ccb974",
+    "#64b5cd",
+)
 
 
 def draw_boxes(comparison: Comparison, metric: str) -> bytes:
-    """A group of boxes per region, a box per system; stars over a box compare it with the reference (Holm)."""
+    """A group of boxes per region, a box per system; stars over a box compare it with the reference
+    (Holm)."""
     names, regions = comparison.names, comparison.regions
     width = 1.5 + 0.42 * len(names) * len(regions) + 0.8 * len(regions)
-    figure = Figure(figsize=(max(width, 5.5), 4.2), layout="constrained")  # the note below is as wide
+    figure = Figure(
+        figsize=(max(width, 5.5), 4.2), layout="constrained"
+    )  # the note below is as wide
     panel = figure.subplots()
     step, factor = len(names) + 1, FACTOR[metric]
-    marks = {(test.region, test.other): stars(test.corrected) for test in comparison.tests if test.metric == metric}
+    marks = {
+        (test.region, test.other): stars(test.corrected)
+        for test in comparison.tests
+        if test.metric == metric
+    }
     highest = 0.0
     for index, name in enumerate(names):
         values = [
-            factor * comparison.values[metric, region, name][comparison.defined(metric, region)] for region in regions
+            factor * comparison.values[metric, region, name][comparison.defined(metric, region)]
+            for region in regions
         ]
         boxes = panel.boxplot(
             values,
@@ -34,9 +54,19 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
             widths=0.75,
             patch_artist=True,
             showmeans=True,
-            meanprops={"marker": "D", "markersize": 3, "markerfacecolor": "white", "markeredgecolor": "black"},
+            meanprops={
+                "marker": "D",
+                "markersize": 3,
+                "markerfacecolor": "white",
+                "markeredgecolor": "black",
+            },
             medianprops={"color": "black"},
-            flierprops={"marker": ".", "markersize": 3, "markerfacecolor": "0.4", "markeredgecolor": "none"},
+            flierprops={
+                "marker": ".",
+                "markersize": 3,
+                "markerfacecolor": "0.4",
+                "markeredgecolor": "none",
+            },
         )
         for box in boxes["boxes"]:
             box.set_facecolor(COLORS[index % len(COLORS)])
@@ -47,13 +77,20 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
             highest = max(highest, float(own.max()))
             mark = marks.get((region, name), "")
             panel.annotate(
-                mark, (step * place + index, own.max()), xytext=(0, 3), textcoords="offset points", ha="center", size=8
+                mark,
+                (step * place + index, own.max()),
+                xytext=(0, 3),
+                textcoords="offset points",
+                ha="center",
+                size=8,
             )
     labels = [escape_label(region) for region in regions]
     panel.set_xticks([step * place + (len(names) - 1) / 2 for place in range(len(regions))], labels)
     panel.set_ylabel(TITLES[metric] + (" ↑" if HIGHER_IS_BETTER[metric] else " ↓"))
     reference = escape_label(comparison.reference)
-    note = f"diamonds are means; * ** *** **** p < 0.05 0.01 0.001 0.0001 against {reference} (Holm)"
+    note = (
+        f"diamonds are means; * ** *** **** p < 0.05 0.01 0.001 0.0001 against {reference} (Holm)"
+    )
     if metric == "hd95_mm":  # penalties are far above everything else
         note += "; logarithmic above 10 mm"
         panel.set_yscale("symlog", linthresh=10)
@@ -72,7 +109,11 @@ def draw_boxes(comparison: Comparison, metric: str) -> bytes:
 
 def draw_costs(comparison: Comparison) -> bytes | None:
     """Mean Dice against parameters and FLOPs; None unless two systems have both."""
-    known = [entry for entry in comparison.entries if entry.parameters is not None and entry.gflops is not None]
+    known = [
+        entry
+        for entry in comparison.entries
+        if entry.parameters is not None and entry.gflops is not None
+    ]
     if len(known) < 2 or "dice" not in comparison.metrics:
         return None
     figure = Figure(figsize=(9, 3.6), layout="constrained")

@@ -1,4 +1,5 @@
-"""Segmentations side by side (Fig. 5): rows of cases, the reference first if there is one, then a column per system."""
+"""Segmentations side by side (Fig. 5): rows of cases, the reference first if there is one, then a
+column per system."""
 
 from __future__ import annotations
 
@@ -25,8 +26,8 @@ OPACITY = 0.55
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A case in canonical orientation: one channel to draw on, its reference if there is one, and the systems' label
-    maps."""
+    """A case in canonical orientation: one channel to draw on, its reference if there is one, and
+    the systems' label maps."""
 
     case: str
     image: Array
@@ -38,12 +39,16 @@ class Example:
 def draw_examples(
     examples: Sequence[Example], *, labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]
 ) -> bytes:
-    """The axial slice where the reference, or without one what was predicted, is largest; where there is a reference
-    with the mean Dice of the whole case in the corner."""
+    """The axial slice where the reference, or without one what was predicted, is largest; where
+    there is a reference with the mean Dice of the whole case in the corner."""
     systems = list(examples[0].predictions)
     scored = any(example.reference is not None for example in examples)
     columns = [*(["ground truth"] if scored else []), *systems, "image"]
-    figure = Figure(figsize=(2.1 * len(columns), 2.2 * len(examples) + 0.5), layout="constrained", facecolor="black")
+    figure = Figure(
+        figsize=(2.1 * len(columns), 2.2 * len(examples) + 0.5),
+        layout="constrained",
+        facecolor="black",
+    )
     panels = figure.subplots(len(examples), len(columns), squeeze=False)
     colors = label_colors(labels)
     for row, example in zip(panels, examples, strict=True):
@@ -53,7 +58,9 @@ def draw_examples(
         inside = example.image[example.image != 0]
         low, high = np.percentile(inside, (1, 99.5)) if inside.size else (0.0, 1.0)
         grey = np.clip((image[0] - min(low, 0)) / max(high - min(low, 0), 1e-8), 0, 1)
-        aspect = example.spacing_mm[1] / example.spacing_mm[0] if len(example.spacing_mm) == 3 else 1.0
+        aspect = (
+            example.spacing_mm[1] / example.spacing_mm[0] if len(example.spacing_mm) == 3 else 1.0
+        )
         before = [example.reference] if scored else []
         for panel, label_map in zip(row, [*before, *maps, None], strict=True):
             picture = np.repeat(grey[..., None], 3, axis=-1)
@@ -71,8 +78,14 @@ def draw_examples(
             write_over(panel, f"{score:.1f}", size=9)
     for panel, title in zip(panels[0], columns, strict=True):
         panel.set_title(escape_label(title), color="white", size=9)
-    unions = [f"{region} = {' + '.join(names)}" for region, names in regions.items() if [region] != list(names)]
-    legend = draw_legend(figure, {escape_label(name): value for name, value in labels.items()}, text_color="white")
+    unions = [
+        f"{region} = {' + '.join(names)}"
+        for region, names in regions.items()
+        if [region] != list(names)
+    ]
+    legend = draw_legend(
+        figure, {escape_label(name): value for name, value in labels.items()}, text_color="white"
+    )
     meaning = ["number: mean Dice (%) of the case"] if scored else ["no references"]
     legend.set_title("   ".join(map(escape_label, [*unions, *meaning])))
     legend.get_title().set(color="white", size=7)
@@ -89,10 +102,21 @@ def guide_of(example: Example) -> Array:
 def write_over(panel: Axes, text: str, *, size: float) -> None:
     """White with a black rim in the corner, legible on any tissue."""
     rim = [withStroke(linewidth=2, foreground="black")]
-    panel.text(0.02, 0.03, text, color="white", size=size, weight="bold", transform=panel.transAxes, path_effects=rim)
+    panel.text(
+        0.02,
+        0.03,
+        text,
+        color="white",
+        size=size,
+        weight="bold",
+        transform=panel.transAxes,
+        path_effects=rim,
+    )
 
 
-def paint(picture: Array, label_map: Array, labels: Mapping[str, int], colors: Mapping[str, str]) -> Array:
+def paint(
+    picture: Array, label_map: Array, labels: Mapping[str, int], colors: Mapping[str, str]
+) -> Array:
     """Labels in their colours over a grey picture (H, W, 3)."""
     for name, value in labels.items():
         where = label_map == value
@@ -101,7 +125,10 @@ def paint(picture: Array, label_map: Array, labels: Mapping[str, int], colors: M
 
 
 def mean_dice(
-    prediction: Array, reference: Array, labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]
+    prediction: Array,
+    reference: Array,
+    labels: Mapping[str, int],
+    regions: Mapping[str, Sequence[str]],
 ) -> float:
     masks = (labels_to_regions(m, labels, regions) for m in (prediction, reference))
     return float(np.mean([dice(ours, theirs) for ours, theirs in zip(*masks, strict=True)]))

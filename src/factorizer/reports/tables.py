@@ -1,4 +1,5 @@
-"""A comparison as tables: Markdown, CSV and LaTeX in the form of the paper's Tables 1 and 2, and the tests."""
+"""A comparison as tables: Markdown, CSV and LaTeX in the form of the paper's Tables 1 and 2, and
+the tests."""
 
 from __future__ import annotations
 
@@ -15,7 +16,9 @@ from factorizer.reports.escapes import escape_cell, escape_latex, escape_markdow
 from factorizer.reports.figures import draw_boxes, draw_costs
 from factorizer.words import count
 
-Mark = Callable[[str, int], str]  # a cell and its place (0 best, 1 second, 2 other) -> the cell marked
+Mark = Callable[
+    [str, int], str
+]  # a cell and its place (0 best, 1 second, 2 other) -> the cell marked
 
 
 def markdown_mark(cell: str, place: int) -> str:
@@ -27,7 +30,8 @@ def latex_mark(cell: str, place: int) -> str:
 
 
 def body(comparison: Comparison, mark: Mark) -> list[list[str]]:
-    """A row per system: name, parameters, FLOPs, then every metric and region, best and second best marked.
+    """A row per system: name, parameters, FLOPs, then every metric and region, best and second best
+    marked.
 
     Systems whose printed numbers are the same are marked alike.
     """
@@ -42,14 +46,17 @@ def body(comparison: Comparison, mark: Mark) -> list[list[str]]:
     for metric in comparison.metrics:
         for region in comparison.regions:
             cells = [f"{comparison.mean(metric, region, name):.2f}" for name in comparison.names]
-            numbers = sorted({float(c) for c in cells if c != "nan"}, reverse=HIGHER_IS_BETTER[metric])
+            numbers = sorted(
+                {float(c) for c in cells if c != "nan"}, reverse=HIGHER_IS_BETTER[metric]
+            )
             for row, cell in zip(rows, cells, strict=True):
                 row.append(mark(cell, min(numbers.index(float(cell)), 2) if cell != "nan" else 2))
     return rows
 
 
 def with_prefix(value: float, largest: str) -> str:
-    """A number with one decimal and the largest prefix that leaves at least 1 before the point: 5.9M, 12.3k, 950."""
+    """A number with one decimal and the largest prefix that leaves at least 1 before the point:
+    5.9M, 12.3k, 950."""
     prefixes = {"G": 1e9, "M": 1e6, "k": 1e3}
     for prefix in list(prefixes)[list(prefixes).index(largest) :]:
         if value >= prefixes[prefix]:
@@ -79,17 +86,34 @@ def table_csv(comparison: Comparison) -> str:
                 cost = ["" if x is None else f"{x:.6g}" for x in (entry.parameters, entry.gflops)]
                 names = [escape_cell(entry.name), *cost, metric, escape_cell(region)]
                 rows.append([*names, f"{mean:.6g}", f"{low:.6g}", f"{high:.6g}"])
-    return csv_text(["model", "parameters_m", "gflops", "metric", "region", "mean", "ci_low", "ci_high"], rows)
+    return csv_text(
+        ["model", "parameters_m", "gflops", "metric", "region", "mean", "ci_low", "ci_high"], rows
+    )
 
 
 def tests_csv(comparison: Comparison) -> str:
-    columns = ["metric", "region", "model", "other", "cases", "mean_difference", "ci_low", "ci_high"]
+    columns = [
+        "metric",
+        "region",
+        "model",
+        "other",
+        "cases",
+        "mean_difference",
+        "ci_low",
+        "ci_high",
+    ]
     columns += ["p", "stars", "p_holm", "stars_holm", "rank_biserial"]
     rows = []
     for test in comparison.tests:
         d = test.difference
         numbers = [f"{x:.6g}" for x in (d.mean, d.low, d.high)]
-        marks = [f"{d.p:.4g}", stars(d.p), f"{test.corrected:.4g}", stars(test.corrected), f"{d.effect:.4f}"]
+        marks = [
+            f"{d.p:.4g}",
+            stars(d.p),
+            f"{test.corrected:.4g}",
+            stars(test.corrected),
+            f"{d.effect:.4f}",
+        ]
         names = [escape_cell(name) for name in (test.region, comparison.reference, test.other)]
         rows.append([test.metric, *names, d.cases, *numbers, *marks])
     return csv_text(columns, rows)
@@ -100,10 +124,10 @@ def latex_table(comparison: Comparison) -> str:
     regions, metrics = comparison.regions, comparison.metrics
     columns = " | ".join(["l", "cc", *("c" * len(regions) for _ in metrics)])
     arrows = {True: r"$\uparrow$", False: r"$\downarrow$"}
-    titles = [
-        rf"\multicolumn{{{len(regions)}}}{{c}}{{{escape_latex(TITLES[m])} {arrows[HIGHER_IS_BETTER[m]]}}}"
-        for m in metrics
-    ]
+    titles = []
+    for metric in metrics:
+        title = f"{escape_latex(TITLES[metric])} {arrows[HIGHER_IS_BETTER[metric]]}"
+        titles.append(rf"\multicolumn{{{len(regions)}}}{{c}}{{{title}}}")
     names = [escape_latex(region) for _ in metrics for region in regions]
     lines = [
         rf"\begin{{tabular}}{{{columns}}}",
@@ -111,7 +135,10 @@ def latex_table(comparison: Comparison) -> str:
         f" & & & {' & '.join(titles)} \\\\",
         rf"Model & \#Params & FLOPs & {' & '.join(names)} \\",
         r"\midrule",
-        *(f"{escape_latex(row[0])} & {' & '.join(row[1:])} \\\\" for row in body(comparison, latex_mark)),
+        *(
+            f"{escape_latex(row[0])} & {' & '.join(row[1:])} \\\\"
+            for row in body(comparison, latex_mark)
+        ),
         r"\bottomrule",
         r"\end{tabular}",
     ]
@@ -137,11 +164,18 @@ def report(comparison: Comparison, figures: Sequence[str]) -> str:
     """Everything on one Markdown page."""
     first = comparison.metrics[0]
     number = len(comparison.cases)
-    which = f"{count(number, 'patient')} with cases" if comparison.per_patient else count(number, "case")
+    which = (
+        f"{count(number, 'patient')} with cases"
+        if comparison.per_patient
+        else count(number, "case")
+    )
     owners = (
         "The cases of one patient were averaged first."
         if comparison.per_patient
-        else "Cases count as independent: where several are of one patient, intervals and p are too small (--data)."
+        else "Cases count as independent: where several are of one patient, intervals and p are "
+        "too "
+        "small "
+        "(--data)."
     )
     conventions = describe_conventions(
         "nan" if any(has_nan(comparison, name) for name in comparison.names) else "diagonal"
@@ -157,18 +191,27 @@ def report(comparison: Comparison, figures: Sequence[str]) -> str:
         *[f"![{figure}]({figure})\n" for figure in figures],
         f"## {escape_markdown(comparison.reference)} against the others\n",
         markdown_table(columns, [[escape_markdown(cell) for cell in row] for row in rows]),
-        "Wilcoxon signed-rank tests, paired and two-sided; cases without a difference are left out. "
-        "\\* p < 0.05, \\*\\* p < 0.01, \\*\\*\\* p < 0.001, \\*\\*\\*\\* p < 0.0001, as in the paper; "
+        "Wilcoxon signed-rank tests, paired and two-sided; cases without a difference are left "
+        "out. "
+        "\\* p < 0.05, \\*\\* p < 0.01, \\*\\*\\* p < 0.001, \\*\\*\\*\\* p < 0.0001, as in the "
+        "paper; "
         "p (Holm) is corrected for the number of other systems. "
         f"Intervals are {LEVEL:.0%} percentile bootstrap over cases ({RESAMPLES} resamples). "
-        "The effect is the rank-biserial correlation: 1 if every case is higher, -1 if every case is lower. "
+        "The effect is the rank-biserial correlation: 1 if every case is higher, -1 if every "
+        "case "
+        "is "
+        "lower. "
         f"{owners} Nothing here tells how a result varies from training to training.\n",
         f"## Ranking by mean {NAMES[first]}\n",
         markdown_table(
             ["place", "model", TITLES[first]],
-            [[str(place), escape_markdown(name), f"{mean:.2f}"] for place, name, mean in rank(comparison)],
+            [
+                [str(place), escape_markdown(name), f"{mean:.2f}"]
+                for place, name, mean in rank(comparison)
+            ],
         ),
-        "Systems share a place unless one is significantly better than the other (all pairs, Holm-corrected).\n",
+        "Systems share a place unless one is significantly better than the other (all pairs, "
+        "Holm-corrected).\n",
         conventions.replace("the diagonal of the image", "a penalty") + "\n",
         "## What the numbers leave out\n",
         *[f"- {escape_markdown(line)}\n" for line in notes(comparison)],
@@ -179,7 +222,8 @@ def report(comparison: Comparison, figures: Sequence[str]) -> str:
 
 
 def difference_parts(comparison: Comparison) -> list[str]:
-    """Tables of what is not the same in all runs, beside the systems and of the systems, and what is unknown."""
+    """Tables of what is not the same in all runs, beside the systems and of the systems, and what
+    is unknown."""
     beside = [difference for difference in comparison.differences if not difference.is_the_system]
     systems = [difference for difference in comparison.differences if difference.is_the_system]
     parts = []
@@ -217,7 +261,9 @@ def tests_rows(comparison: Comparison) -> tuple[list[str], list[list[str]]]:
         d = test.difference
         difference = f"{d.mean:+.2f} [{d.low:+.2f}, {d.high:+.2f}]"
         p = [f"{x:.2g} {stars(x)}".strip() for x in (d.p, test.corrected)]
-        rows.append([TITLES[test.metric], test.region, test.other, difference, *p, f"{d.effect:+.2f}"])
+        rows.append(
+            [TITLES[test.metric], test.region, test.other, difference, *p, f"{d.effect:+.2f}"]
+        )
     return ["metric", "region", "against", "difference", "p", "p (Holm)", "effect"], rows
 
 
@@ -231,15 +277,24 @@ def notes(comparison: Comparison) -> list[str]:
         for region in comparison.regions:
             number = int(comparison.defined(metric, region).sum())
             if number < len(comparison.cases):
-                lines.append(f"{TITLES[metric]} {region}: means are over the {number} where every system has it")
+                lines.append(
+                    f"{TITLES[metric]} {region}: means are over the {number} where every system "
+                    "has it"
+                )
     for name, cases in comparison.left_out.items():
         if cases:
             what = ", ".join(cases)
-            lines.append(f"{name}: left out, because not every system has all regions and metrics of it: {what}")
-    return lines or ["no score: all systems have the same cases, regions and metrics, and every HD95 is defined"]
+            lines.append(
+                f"{name}: left out, because not every system has all regions and metrics of it: "
+                f"{what}"
+            )
+    return lines or [
+        "no score: all systems have the same cases, regions and metrics, and every HD95 is defined"
+    ]
 
 
 def has_nan(comparison: Comparison, name: str) -> bool:
     return "hd95_mm" in comparison.metrics and any(
-        bool(np.isnan(comparison.values["hd95_mm", region, name]).any()) for region in comparison.regions
+        bool(np.isnan(comparison.values["hd95_mm", region, name]).any())
+        for region in comparison.regions
     )

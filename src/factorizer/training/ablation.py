@@ -1,4 +1,5 @@
-"""`factorizer ablate training`: the paper's two ablations that need training, as runs and as its Tables 3 and 4.
+"""`factorizer ablate training`: the paper's two ablations that need training, as runs and as its
+Tables 3 and 4.
 
 Beyond the paper, a third table compares ways to factorize.
 """
@@ -38,7 +39,10 @@ def system(kind: str) -> str:
 
 SUBBLOCKS = [
     Variant("MLP only", [system("swin"), "model.mixer=none"]),
-    *(Variant(f"{kind}, NMF only", [system(kind), "model.mixer=nmf", "model.mlp_ratio=0.0"]) for kind in KINDS),
+    *(
+        Variant(f"{kind}, NMF only", [system(kind), "model.mixer=nmf", "model.mlp_ratio=0.0"])
+        for kind in KINDS
+    ),
     Variant(FULL, [system("swin"), "model.mixer=nmf"]),
 ]
 POSITIONS = [
@@ -49,7 +53,9 @@ POSITIONS = [
 ]
 SOLVERS = [
     *(
-        Variant(f"{title}, {terms}", [system("swin"), f"model.solver={solver}", f"model.rank={rank}"])
+        Variant(
+            f"{title}, {terms}", [system("swin"), f"model.solver={solver}", f"model.rank={rank}"]
+        )
         for title, solver, rank, terms in (
             ("HALS", "hals", 2, "2 terms"),
             ("multiplicative", "mu", 2, "2 terms"),
@@ -75,9 +81,12 @@ def ablate_training(
     say: Callable[[str], object],
     **options: Any,
 ) -> list[Path]:
-    """Train every variant, or go on with it, then write each table; a variant in both tables is trained once."""
+    """Train every variant, or go on with it, then write each table; a variant in both tables is
+    trained once."""
     if options["machine"].processes() != (1, 1):
-        raise RunError("ablations are trained by one process; start several with different --out instead")
+        raise RunError(
+            "ablations are trained by one process; start several with different --out instead"
+        )
     check_variants(preset, tables)
     names = folder_names(preset)
     runs: dict[str, Path] = {}  # by configuration
@@ -90,7 +99,16 @@ def ablate_training(
             if key not in runs:
                 say(f"{table}: {variant.name}")
                 place = out / "runs" / names[key]
-                outcome = train_fold(own, data=data, fold=fold, out=place, resume=True, say=say, again=AGAIN, **options)
+                outcome = train_fold(
+                    own,
+                    data=data,
+                    fold=fold,
+                    out=place,
+                    resume=True,
+                    say=say,
+                    again=AGAIN,
+                    **options,
+                )
                 if outcome.signal:
                     raise Interrupted(outcome.signal, said=True)
                 runs[key] = outcome.folder
@@ -104,18 +122,27 @@ def check_variants(preset: Preset, tables: Sequence[str]) -> None:
     for table in tables:
         seen: dict[str, str] = {}
         for variant in TABLES[table]:
-            same = seen.setdefault(change_preset(preset, variant.changes).model_dump_json(), variant.name)
+            same = seen.setdefault(
+                change_preset(preset, variant.changes).model_dump_json(), variant.name
+            )
             if same != variant.name:
-                raise RunError(f"with this preset {variant.name!r} is the same as {same!r}; change its model section")
+                raise RunError(
+                    f"with this preset {variant.name!r} is the same as {same!r}; change its "
+                    "model "
+                    "section"
+                )
 
 
 def fields_of(table: str) -> set[str]:
     """What every variant of a table sets, so that nothing else can."""
-    return set.intersection(*({change.split("=")[0] for change in variant.changes} for variant in TABLES[table]))
+    return set.intersection(
+        *({change.split("=")[0] for change in variant.changes} for variant in TABLES[table])
+    )
 
 
 def folder_names(preset: Preset) -> dict[str, str]:
-    """The folder of each configuration: the name of the first variant, of all tables, that has it."""
+    """The folder of each configuration: the name of the first variant, of all tables, that has
+    it."""
     names: dict[str, str] = {}
     for variant in (variant for table in TABLES.values() for variant in table):
         key = change_preset(preset, variant.changes).model_dump_json()
@@ -124,14 +151,17 @@ def folder_names(preset: Preset) -> dict[str, str]:
 
 
 def write_table(folder: Path, entries: Sequence[Entry], *, pairs: bool) -> list[Path]:
-    """The table with its tests: against the last variant, or each pair of variants by itself in a folder of its own."""
+    """The table with its tests: against the last variant, or each pair of variants by itself in a
+    folder of its own."""
     comparison = compare_entries(entries, reference=entries[-1].name)
     files: dict[str, str | bytes]
     if pairs:
         files = {"table.csv": table_csv(comparison), "table.tex": latex_table(comparison)}
         for first, second in zip(entries[::2], entries[1::2], strict=True):
             two = comparison_files(compare_entries([first, second], reference=second.name))
-            files |= {f"{second.name.split(',')[0]}/{name}": content for name, content in two.items()}
+            files |= {
+                f"{second.name.split(',')[0]}/{name}": content for name, content in two.items()
+            }
     else:
         files = comparison_files(comparison)
     for name, content in files.items():

@@ -1,4 +1,5 @@
-"""What a run begins with: its network, with weights drawn or taken over, and the rates it is trained at."""
+"""What a run begins with: its network, with weights drawn or taken over, and the rates it is
+trained at."""
 
 from __future__ import annotations
 
@@ -9,7 +10,13 @@ from torch import nn
 
 from factorizer.config import Preset
 from factorizer.data.cases import list_some
-from factorizer.inference.load import find_models, load_what_fits, make_network, read_weights, trained_on
+from factorizer.inference.load import (
+    find_models,
+    load_what_fits,
+    make_network,
+    read_weights,
+    trained_on,
+)
 from factorizer.inference.sliding import Sliding
 from factorizer.nn.unet import UNet
 from factorizer.preset_files import ZOO
@@ -29,7 +36,9 @@ def settle_init(folder: Path, init: str | None) -> str | None:
     starts = read_starts(folder)
     before = starts[0].get("init") if starts else None
     if starts and resolved not in (None, before):
-        raise RunError(f"{folder} was begun with --init {before}; leave the option out, or give another --out")
+        raise RunError(
+            f"{folder} was begun with --init {before}; leave the option out, or give another --out"
+        )
     return resolved if not starts else before
 
 
@@ -37,7 +46,11 @@ def warn_of_known_cases(init: str, held_out: Sequence[str], say: Say) -> None:
     known = len(trained_on(find_models(init)) & set(held_out))
     if known:
         say(
-            f"{known} of the {len(held_out)} held-out cases have names of cases that {init} was trained on: if they "
+            f"{known} of the {len(held_out)} held-out cases have names of cases that {init} was "
+            "trained "
+            "on: "
+            "if "
+            "they "
             "are the same, scores will be too good; give a fold that held them out"
         )
 
@@ -45,10 +58,16 @@ def warn_of_known_cases(init: str, held_out: Sequence[str], say: Say) -> None:
 def make_module(preset: Preset, machine: Machine, init: str | None, say: Say) -> Segmentation:
     training, inference = preset.training, preset.inference
     if training.validate_every > training.max_steps:
-        say(f"validation is at the end, after {training.max_steps} steps (validate_every is {training.validate_every})")
+        say(
+            f"validation is at the end, after {training.max_steps} steps (validate_every is "
+            f"{training.validate_every})"
+        )
     warmup = warmup_for(training.max_steps, training.warmup_steps)
     if warmup < training.warmup_steps:
-        say(f"warm-up is cut from {training.warmup_steps} to {warmup} steps, a tenth of {training.max_steps}")
+        say(
+            f"warm-up is cut from {training.warmup_steps} to {warmup} steps, a tenth of "
+            f"{training.max_steps}"
+        )
     network = make_network(preset)
     weights = training.deep_supervision_weights
     if isinstance(network, UNet) and len(network.heads) > len(weights):
@@ -80,8 +99,12 @@ def initialize(network: nn.Module, source: str, say: Say) -> None:
     """Take over a trained model's weights where they fit, and say what does not."""
     (folder,) = find_models(source)
     loaded, drawn = load_what_fits(network, read_weights(folder))
-    matrices = {name for name, p in network.named_parameters() if p.ndim > 1}  # a bias or a seed may fit by chance
+    matrices = {
+        name for name, p in network.named_parameters() if p.ndim > 1
+    }  # a bias or a seed may fit by chance
     if not matrices & set(loaded):
-        raise RunError(f"no weight of {source} fits this network; give a model of the same system and widths")
+        raise RunError(
+            f"no weight of {source} fits this network; give a model of the same system and widths"
+        )
     say(f"loaded from {source}: {len(loaded)} of {len(loaded) + len(drawn)} weights")
     say(f"drawn anew: {list_some(drawn) or 'none'}")

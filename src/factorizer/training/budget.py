@@ -21,13 +21,17 @@ from factorizer.words import count
 UNITS = {"m": 60, "h": 3600, "d": 86_400}
 SHORTEST, LONGEST = 60, 30 * 86_400  # seconds of a budget
 RESERVE = 0.05  # of the budget, for what varies
-# width at full resolution, largest patch in voxels, patches per step: from the paper's to what a laptop trains fast.
-# Patches of 32^3 are not in it: on the hippocampus they were 7 points of Dice worse in the same time.
+# width at full resolution, largest patch in voxels, patches per step: from the paper's to what a
+# laptop trains fast.
+# Patches of 32^3 are not in it: on the hippocampus they were 7 points of Dice worse in the same
+# time.
 LADDER = {
     3: ((32, 64**3, 2), (32, 48**3, 2), (24, 48**3, 2), (16, 48**3, 2), (16, 48**3, 1)),
     2: ((16, 512**2, 2), (16, 256**2, 2), (16, 256**2, 1)),
 }
-ENOUGH_STEPS = 4_000  # from which a larger network is worth more than further steps (docs/results/isles22)
+ENOUGH_STEPS = (
+    4_000  # from which a larger network is worth more than further steps (docs/results/isles22)
+)
 FEW_STEPS = 500  # below which a model is rough
 LEAST_STEPS = 20
 MOST_STEPS = 100_000  # the paper's
@@ -54,7 +58,8 @@ class Timing:
 
 @dataclass(frozen=True)
 class Chores:
-    """What a training does beside its steps: seconds before the first, and the cases that are held out."""
+    """What a training does beside its steps: seconds before the first, and the cases that are held
+    out."""
 
     starting: float
     preparing: float
@@ -83,7 +88,9 @@ def parse_budget(text: str) -> float:
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,6})?)\s*([mhd])", text.strip().lower())
     seconds = float(match[1]) * UNITS[match[2]] if match else 0.0
     if not SHORTEST <= seconds <= LONGEST:
-        raise BudgetError(f"--budget got {text!r}; give a time from 1m to 30d, such as 90m, 2h or 1.5h")
+        raise BudgetError(
+            f"--budget got {text!r}; give a time from 1m to 30d, such as 90m, 2h or 1.5h"
+        )
     return seconds
 
 
@@ -92,7 +99,9 @@ def candidates(preset: Preset, report: Report) -> list[Preset]:
     found: list[Preset] = []
     for width, most_voxels, batch_size in LADDER[len(preset.data.patch_size)]:
         patch, model = plan_network(report, most_voxels=most_voxels, width=width)
-        candidate = change(preset, data={"patch_size": patch}, model=model, training={"batch_size": batch_size})
+        candidate = change(
+            preset, data={"patch_size": patch}, model=model, training={"batch_size": batch_size}
+        )
         if candidate not in found:
             found.append(candidate)
     return found
@@ -118,7 +127,8 @@ def work_of(preset: Preset) -> float:
 
 
 def schedule(timing: Timing, chores: Chores, budget: float) -> Schedule:
-    """As many steps as fit, with up to four validations where they take little of the time; 0 where none fits."""
+    """As many steps as fit, with up to four validations where they take little of the time; 0 where
+    none fits."""
     validation = timing.validating_case * chores.held_out
     scoring = timing.scoring_case * chores.held_out
     free = budget * (1 - RESERVE) - chores.starting - chores.preparing - scoring
@@ -148,10 +158,11 @@ def round_down(steps: float) -> int:
 def choose(
     ladder: Sequence[Preset], measure: Callable[[Preset], Timing], chores: Chores, budget: float
 ) -> tuple[Preset, Schedule, dict[str, Timing]]:
-    """The largest candidate that makes enough steps in time, or the smallest; with all that was measured.
+    """The largest candidate that makes enough steps in time, or the smallest; with all that was
+    measured.
 
-    The smallest is timed first. The largest that may do, by a guess from its time, is next; from there it goes up
-    while there are enough steps, or down until there are.
+    The smallest is timed first. The largest that may do, by a guess from its time, is next; from
+    there it goes up while there are enough steps, or down until there are.
     """
     rising = list(reversed(ladder))
     timings: dict[str, Timing] = {}
@@ -180,7 +191,10 @@ def apply_schedule(preset: Preset, plan: Schedule, timing: Timing) -> Preset:
     if plan.max_steps < LEAST_STEPS:
         least = (plan.total - plan.training + LEAST_STEPS * 5 * timing.step) / (1 - RESERVE)
         raise BudgetError(
-            f"there is time for {count(plan.max_steps, 'step')} only: starting, preparing, validating and scoring "
+            f"there is time for {count(plan.max_steps, 'step')} only: starting, preparing, "
+            "validating "
+            "and "
+            "scoring "
             f"take about {in_words(plan.total - plan.training)} on this machine; "
             f"give --budget {least // 60 + 1:.0f}m or more"
         )
@@ -190,7 +204,11 @@ def apply_schedule(preset: Preset, plan: Schedule, timing: Timing) -> Preset:
         "validate_every": plan.max_steps // plan.validations,
     }
     if plan.max_steps <= MUON_STEPS:
-        fields |= {"optimizer": "muon", "learning_rate": 0.0015, "warmup_steps": min(100, plan.max_steps // 10)}
+        fields |= {
+            "optimizer": "muon",
+            "learning_rate": 0.0015,
+            "warmup_steps": min(100, plan.max_steps // 10),
+        }
     return change(preset, training=fields)
 
 
@@ -206,29 +224,49 @@ def explain(preset: Preset, plan: Schedule, timings: dict[str, Timing], budget: 
         "reading and augmenting patches included"
     )
     if training.optimizer == "muon":
-        lines.append(f"optimizer muon at {training.learning_rate:g}: learns in fewer steps than AdamW")
+        lines.append(
+            f"optimizer muon at {training.learning_rate:g}: learns in fewer steps than AdamW"
+        )
     else:
-        lines.append(f"optimizer {training.optimizer} at {training.learning_rate:g}: the paper's, for many steps")
-    often = f"{plan.validations} validations, the last" if plan.validations > 1 else "one validation,"
+        lines.append(
+            f"optimizer {training.optimizer} at {training.learning_rate:g}: the paper's, for "
+            "many "
+            "steps"
+        )
+    often = (
+        f"{plan.validations} validations, the last" if plan.validations > 1 else "one validation,"
+    )
     lines.append(f"validate_every {training.validate_every:,}: {often} at the end")
     lines.append(f"checkpoint_every {training.checkpoint_every:,}: about one checkpoint per minute")
     lines.append(
-        f"predicted: {in_words(plan.total)} of {in_words(budget)}: starting {in_words(plan.starting)}, preparing cases "
-        f"{in_words(plan.preparing)}, training {in_words(plan.training)}, validating {in_words(plan.validating)}, "
+        f"predicted: {in_words(plan.total)} of {in_words(budget)}: starting "
+        f"{in_words(plan.starting)}, preparing cases "
+        f"{in_words(plan.preparing)}, training {in_words(plan.training)}, validating "
+        f"{in_words(plan.validating)}, "
         f"scoring {in_words(plan.scoring)}; for one fold"
     )
     if plan.max_steps < FEW_STEPS:
-        lines.append(f"{count(plan.max_steps, 'step')} make a rough model; with more time it becomes better")
+        lines.append(
+            f"{count(plan.max_steps, 'step')} make a rough model; with more time it becomes better"
+        )
     return lines
 
 
 def warn_of_long_training(preset: Preset, data: Path, cores: int) -> str:
-    """What to know before a training that takes days on a CPU, going by the network's size; "" otherwise."""
+    """What to know before a training that takes days on a CPU, going by the network's size; ""
+    otherwise."""
     steps = preset.training.max_steps
     seconds = steps * work_of(preset) * CORE_SECONDS / cores
     if seconds < LONG:
         return ""
     return (
-        f"training.max_steps is {steps:,}; on this CPU that takes about {in_words(seconds)}, going by the size of the "
-        f"network; for one that fits into 2 hours plan with `factorizer data plan {data} -o my.yaml --budget 2h`"
+        f"training.max_steps is {steps:,}; on this CPU that takes about {in_words(seconds)}, "
+        "going by "
+        "the "
+        "size "
+        "of "
+        "the "
+        f"network; for one that fits into 2 hours plan with `factorizer data plan {data} -o "
+        "my.yaml "
+        "--budget 2h`"
     )

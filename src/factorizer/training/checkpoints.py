@@ -1,8 +1,9 @@
-"""Checkpoints of a run: the last, the one before it, and the best; and which of them a run can go on from.
+"""Checkpoints of a run: the last, the one before it, and the best; and which of them a run can go
+on from.
 
-A new file is written beside the last, which is moved aside only when the new one is whole: a crash or a full disk at
-any moment leaves one that can be read. The best is chosen on the held-out fold and therefore optimistic, as it says in
-itself; scores are the last's.
+A new file is written beside the last, which is moved aside only when the new one is whole: a crash
+or a full disk at any moment leaves one that can be read. The best is chosen on the held-out fold
+and therefore optimistic, as it says in itself; scores are the last's.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ REMEDY = "remove it to resume from the checkpoint before, or restore it"
 class Checkpoints(Callback):
     """Write last.ckpt every so many steps, and best.ckpt when the validation is better than ever.
 
-    Where a step is validated its checkpoint comes after that: a run that is resumed from it does not validate the step
-    again. `start_step` is that of the checkpoint that the run is resumed from.
+    Where a step is validated its checkpoint comes after that: a run that is resumed from it does
+    not validate the step again. `start_step` is that of the checkpoint that the run is resumed
+    from.
     """
 
-    def __init__(self, folder: Path, *, every: int, validate_every: int | None, start_step: int = 0) -> None:
+    def __init__(
+        self, folder: Path, *, every: int, validate_every: int | None, start_step: int = 0
+    ) -> None:
         self.folder, self.every, self.validate_every = folder, every, validate_every
         self.best_dice = -1.0
         self.saved_step = start_step
@@ -47,7 +51,8 @@ class Checkpoints(Callback):
         self.best_dice = float(state_dict["best_dice"])
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Know the best of before: it may have been found after the checkpoint that the run goes on from."""
+        """Know the best of before: it may have been found after the checkpoint that the run goes on
+        from."""
         best = read_checkpoint(self.folder / "best.ckpt")
         with suppress(KeyError, TypeError):  # one that is damaged says nothing
             if best is not None and 0 < best["global_step"] <= trainer.global_step:
@@ -65,7 +70,9 @@ class Checkpoints(Callback):
         if trainer.global_step % self.every == 0:
             self.save_last(trainer)
 
-    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+    def on_save_checkpoint(
+        self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
         if self.saving_best:
             checkpoint["chosen_on"] = "the held-out fold: its scores there are optimistic"
 
@@ -88,7 +95,11 @@ class Checkpoints(Callback):
             trainer.strategy.barrier()  # whoever goes on finds the file in its place
         except OSError as error:
             new.unlink(missing_ok=True)
-            kept = "the one before is kept" if (self.folder / "last.ckpt").exists() else "there is none before it"
+            kept = (
+                "the one before is kept"
+                if (self.folder / "last.ckpt").exists()
+                else "there is none before it"
+            )
             raise OSError(
                 f"the checkpoint of step {trainer.global_step} cannot be written to {place} "
                 f"({error.strerror or error}); {kept}. Make room and let the run go on"
@@ -98,7 +109,8 @@ class Checkpoints(Callback):
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a run that was killed while it wrote a checkpoint left; only under the lock of its fold."""
+    """Remove what a run that was killed while it wrote a checkpoint left; only under the lock of
+    its fold."""
     for name in ("last.ckpt", "best.ckpt"):
         unfinished(folder, name).unlink(missing_ok=True)
 
@@ -109,7 +121,8 @@ def unfinished(folder: Path, name: str) -> Path:
 
 
 def newest_readable(folder: Path, warn: Callable[[str], object]) -> tuple[Path | None, int]:
-    """The checkpoint to go on from and its step; one that is cut short is passed over with a warning."""
+    """The checkpoint to go on from and its step; one that is cut short is passed over with a
+    warning."""
     for name in ("last.ckpt", "previous.ckpt"):
         file = folder / name
         if file.exists():
@@ -128,8 +141,8 @@ def step_of(file: Path, checkpoint: dict[str, Any]) -> int:
 
 
 def read_checkpoint(file: Path) -> dict[str, Any] | None:
-    """What is in a file, or None where it cannot be read. Nothing in it is executed: only tensors and plain values are
-    loaded."""
+    """What is in a file, or None where it cannot be read. Nothing in it is executed: only tensors
+    and plain values are loaded."""
     try:
         verify_archive(file)
         checkpoint = torch.load(file, map_location="cpu", weights_only=True)

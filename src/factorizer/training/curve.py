@@ -16,7 +16,10 @@ def draw_curve(log: Path) -> bytes:
     dice = sorted({name for line in lines for name in line if name.startswith("val_dice")})
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     panels = figure.subplots(1, 2)
-    for panel, names, title in ((panels[0], ["loss"], "training loss"), (panels[1], dice, "validation Dice")):
+    for panel, names, title in (
+        (panels[0], ["loss"], "training loss"),
+        (panels[1], dice, "validation Dice"),
+    ):
         for name in names:
             points = [(int(line["step"]), float(line[name])) for line in lines if line.get(name)]
             steps, values = [step for step, _ in points], [value for _, value in points]

@@ -1,7 +1,8 @@
-"""The processes of a run as torchrun, SLURM or Lightning started them, from the environment variables that they set.
+"""The processes of a run as torchrun, SLURM or Lightning started them, from the environment
+variables that they set.
 
-Lightning reads these variables as soon as it is imported, and takes leftovers of another job for its own. So they are
-looked at before: this file imports nothing heavy.
+Lightning reads these variables as soon as it is imported, and takes leftovers of another job for
+its own. So they are looked at before: this file imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ class RunError(ValueError):
 
 
 def check_environment(devices: int | None = None) -> None:
-    """Refuse variables that are no numbers, that contradict each other, or that are left from another job.
+    """Refuse variables that are no numbers, that contradict each other, or that are left from
+    another job.
 
     `devices` are those that this process is to start itself.
     """
@@ -36,8 +38,12 @@ def check_environment(devices: int | None = None) -> None:
             refuse(name, f"but there are {bound} processes", when=(number_in(name) or 0) >= bound)
         return
     for name in RANKS:
-        refuse(name, "but neither torchrun nor srun started this process", when=bool(number_in(name)))
-    if "LOCAL_RANK" in os.environ:  # Lightning sets it for the processes that it starts, with the others
+        refuse(
+            name, "but neither torchrun nor srun started this process", when=bool(number_in(name))
+        )
+    if (
+        "LOCAL_RANK" in os.environ
+    ):  # Lightning sets it for the processes that it starts, with the others
         whole = {"WORLD_SIZE", "MASTER_PORT"} <= os.environ.keys()
         odd = (number_in("LOCAL_RANK") or 0) >= (devices or 1) or number_in("WORLD_SIZE") != devices
         refuse("LOCAL_RANK", "but nothing started several processes", when=not whole or odd)
@@ -50,11 +56,22 @@ def processes_started() -> tuple[int, int] | None:
     """Processes per node and nodes as torchrun or SLURM started them; None where neither did."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         local, world = number_in("LOCAL_WORLD_SIZE") or 1, number_in("WORLD_SIZE") or 1
-        refuse("WORLD_SIZE", f"which is no multiple of LOCAL_WORLD_SIZE, {local}", when=world % local > 0)
+        refuse(
+            "WORLD_SIZE",
+            f"which is no multiple of LOCAL_WORLD_SIZE, {local}",
+            when=world % local > 0,
+        )
         return local, world // local
-    if "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in ("bash", "interactive"):
+    if "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in (
+        "bash",
+        "interactive",
+    ):
         if (number_in("SLURM_NTASKS") or 1) > 1 and "SLURM_NTASKS_PER_NODE" not in os.environ:
-            raise RunError("SLURM was given --ntasks; give --ntasks-per-node, the number of GPUs of a node, instead")
+            raise RunError(
+                "SLURM was given --ntasks; give --ntasks-per-node, the number of GPUs of a "
+                "node, "
+                "instead"
+            )
         return number_in("SLURM_NTASKS_PER_NODE") or 1, number_in("SLURM_NNODES") or 1
     return None
 
@@ -74,6 +91,9 @@ def refuse(name: str, reason: str, *, when: bool) -> None:
     if when:
         text = ascii(os.environ.get(name))[:40]
         raise RunError(
-            f"the environment variable {name} is {text}, {reason}; unset it, or start with torchrun or srun as "
+            f"the environment variable {name} is {text}, {reason}; unset it, or start with "
+            "torchrun "
+            "or "
+            "srun as "
             "docs/cluster.md shows"
         )

@@ -1,7 +1,9 @@
-"""The log of a run: log/metrics.csv, a row for every tenth step and for every validation, each exactly once however
-often the run was interrupted; and events for TensorBoard beside it where that is installed.
+"""The log of a run: log/metrics.csv, a row for every tenth step and for every validation, each
+exactly once however often the run was interrupted; and events for TensorBoard beside it where that
+is installed.
 
-A row is on disk before the checkpoint of its step is: a run that is resumed keeps the rows of the steps before.
+A row is on disk before the checkpoint of its step is: a run that is resumed keeps the rows of the
+steps before.
 """
 
 from __future__ import annotations
@@ -36,12 +38,15 @@ def make_loggers(folder: Path, start_step: int) -> list[Logger]:
 
 
 class MetricsLog(Logger):
-    """A table of metrics. The rows of before `start_step` are kept; others are of steps that are made again."""
+    """A table of metrics. The rows of before `start_step` are kept; others are of steps that are
+    made again."""
 
     def __init__(self, file: Path, start_step: int) -> None:
         super().__init__()
         self.file = file
-        self.rows: list[Row] = [row for row in read_log(file) if int(row["step"]) < start_step] if start_step else []
+        self.rows: list[Row] = (
+            [row for row in read_log(file) if int(row["step"]) < start_step] if start_step else []
+        )
         self.columns: list[str] = []  # of the table on disk; none before the first row is written
 
     @property
@@ -76,8 +81,8 @@ def as_lines(rows: list[Row], columns: list[str]) -> str:
 
 
 def read_log(file: Path) -> list[Row]:
-    """The rows of a metrics.csv, without empty cells; a row that is not one of numbers is left out, as a kill may cut
-    the last one short."""
+    """The rows of a metrics.csv, without empty cells; a row that is not one of numbers is left out,
+    as a kill may cut the last one short."""
     if not file.exists():
         return []
     lines = read_text(file).splitlines(keepends=True)
@@ -85,7 +90,9 @@ def read_log(file: Path) -> list[Row]:
     try:
         return [row for row in map(numbers_of, csv.DictReader(whole)) if row]
     except csv.Error as error:
-        raise FileError(file, f"it is not a table ({error})", "remove it; the run can do without") from None
+        raise FileError(
+            file, f"it is not a table ({error})", "remove it; the run can do without"
+        ) from None
 
 
 def numbers_of(row: Mapping[str | None, Any]) -> Row:
@@ -99,8 +106,8 @@ def numbers_of(row: Mapping[str | None, Any]) -> Row:
 
 
 class LogSteps(Callback):
-    """Log what a step reports before other callbacks see its end: Lightning would do so only after them, and a run
-    killed after a checkpoint would lack the row."""
+    """Log what a step reports before other callbacks see its end: Lightning would do so only after
+    them, and a run killed after a checkpoint would lack the row."""
 
     def __init__(self, every: int) -> None:
         self.every, self.logged = every, 0
@@ -110,7 +117,9 @@ class LogSteps(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         step = trainer.global_step
-        if step == self.logged or step % self.every:  # within an accumulated batch, or between two rows
+        if (
+            step == self.logged or step % self.every
+        ):  # within an accumulated batch, or between two rows
             return
         self.logged = step
         values = {name: float(trainer.callback_metrics[name]) for name in LOGGED}

@@ -1,5 +1,5 @@
-"""How much memory training will take, before it starts: a network of shapes without storage is run forward once, and
-what it would keep for the backward pass is added up.
+"""How much memory training will take, before it starts: a network of shapes without storage is run
+forward once, and what it would keep for the backward pass is added up.
 
 Measured on a CPU, twelve runs of six systems took 0.7 to 1.2 times as much.
 """
@@ -25,7 +25,12 @@ from factorizer.training.environment import RunError
 from factorizer.training.trainer import Machine, share_batch
 
 GIB = 2**30
-TOO_LARGE = ("overflow", "too large", "allocate", "unpack")  # in what PyTorch says of sizes beyond its integers
+TOO_LARGE = (
+    "overflow",
+    "too large",
+    "allocate",
+    "unpack",
+)  # in what PyTorch says of sizes beyond its integers
 BASE = 1.0 * GIB  # Python, PyTorch, Lightning, a patch or two, and the tiles at hand
 COPIES = 4  # of every weight: itself, its gradient, and two means of AdamW (Muon has one)
 MIXED = 0.6  # of the bytes of maps in mixed precision
@@ -34,7 +39,8 @@ GRADIENTS = 3  # of the largest map, that the backward pass holds at a time
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that one process takes: for weights and what belongs to them, and for the maps of one patch."""
+    """Bytes that one process takes: for weights and what belongs to them, and for the maps of one
+    patch."""
 
     weights: float
     maps: float
@@ -46,7 +52,8 @@ class Need:
 
 
 def check_memory(preset: Preset, machine: Machine) -> Need:
-    """What training takes, about; an error where there is not as much, which names the field to change."""
+    """What training takes, about; an error where there is not as much, which names the field to
+    change."""
     local, nodes = machine.processes()
     patches = share_batch(preset.training.batch_size, machine.accumulate, local * nodes)
     device = choose_device(machine.device)
@@ -55,24 +62,32 @@ def check_memory(preset: Preset, machine: Machine) -> Need:
     free = torch.cuda.mem_get_info()[0] if on_gpu else available_bytes() / local
     if need.total > free:
         raise RunError(
-            f"training takes about {need.total / GIB:.1f} GiB{f' in each of {local} processes' * (local > 1)}, and "
-            f"{free / GIB:.1f} GiB are free{' on the GPU' * on_gpu}; {advice(preset, machine, need, free)}"
+            f"training takes about {need.total / GIB:.1f} "
+            f"GiB{f' in each of {local} processes' * (local > 1)}, and "
+            f"{free / GIB:.1f} GiB are free{' on the GPU' * on_gpu}; "
+            f"{advice(preset, machine, need, free)}"
         )
     return need
 
 
 def is_out_of_memory(error: Exception) -> bool:
     """Whether the estimate was too low."""
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or "can't allocate memory" in str(error)
+    return isinstance(
+        error, MemoryError | torch.OutOfMemoryError
+    ) or "can't allocate memory" in str(error)
 
 
 def advice(preset: Preset, machine: Machine, need: Need, free: float) -> str:
-    """Which field to change: the one that most of the memory depends on; the batch where one patch would fit."""
+    """Which field to change: the one that most of the memory depends on; the batch where one patch
+    would fit."""
     widths, patch = list(preset.model.widths), list(preset.data.patch_size)
     if need.weights > need.maps * need.patches:
         return f"lower model.widths, now {widths}, or choose a smaller system"
     if need.patches > 1 and replace(need, patches=1).total < free:
-        return f"lower training.batch_size, now {preset.training.batch_size}, or give a larger --accumulate"
+        return (
+            f"lower training.batch_size, now {preset.training.batch_size}, or give a larger "
+            "--accumulate"
+        )
     more = "" if machine.checkpoint_activations else ", or give --checkpoint-activations"
     return f"lower data.patch_size, now {patch}, or model.widths, now {widths}{more}"
 
@@ -89,7 +104,8 @@ def estimate(preset: Preset, machine: Machine, patches: int, device: torch.devic
         if not any(sign in str(error) for sign in TOO_LARGE):
             raise
         raise RunError(
-            f"a network of model.widths {list(preset.model.widths)} on data.patch_size {list(preset.data.patch_size)} "
+            f"a network of model.widths {list(preset.model.widths)} on data.patch_size "
+            f"{list(preset.data.patch_size)} "
             "has more numbers than can be counted; lower them"
         ) from None
     maps = kept.total + GRADIENTS * kept.largest
@@ -105,8 +121,8 @@ def works_in_tiles(module: nn.Module) -> bool:
 class KeptMaps:
     """Counts the bytes that a network on the meta device keeps for the backward pass of one patch.
 
-    Units that compute their maps again keep only what they are given: all with --checkpoint-activations, and those of
-    a Factorizer on the CPU, which work tile by tile.
+    Units that compute their maps again keep only what they are given: all with
+    --checkpoint-activations, and those of a Factorizer on the CPU, which work tile by tile.
     """
 
     def __init__(self, network: nn.Module, machine: Machine, device: torch.device) -> None:
@@ -131,7 +147,10 @@ class KeptMaps:
         for module in {*self.tiled, *self.units}:
             module.register_forward_pre_hook(self.enter)
             module.register_forward_hook(self.leave(module in self.tiled))
-        with warnings.catch_warnings(), torch.autograd.graph.saved_tensors_hooks(self.keep, lambda tensor: tensor):
+        with (
+            warnings.catch_warnings(),
+            torch.autograd.graph.saved_tensors_hooks(self.keep, lambda tensor: tensor),
+        ):
             warnings.simplefilter("ignore")
             self.network.train()(torch.empty(1, channels, *size, device="meta"))
 

@@ -37,7 +37,8 @@ Track = Callable[[Sequence[Any], str], Iterable[Any]]
 
 @dataclass(frozen=True)
 class Choice:
-    """The rule of a region, and its mean Dice over the held-out cases without and with all rules."""
+    """The rule of a region, and its mean Dice over the held-out cases without and with all
+    rules."""
 
     region: str
     rule: Cleaning
@@ -50,7 +51,10 @@ class Packed:
     """A label map, compressed: those of a whole cohort are in memory."""
 
     def __init__(self, array: Array) -> None:
-        self.shape, self.bytes = array.shape, zlib.compress(array.astype(np.uint8).tobytes(), level=1)
+        self.shape, self.bytes = (
+            array.shape,
+            zlib.compress(array.astype(np.uint8).tobytes(), level=1),
+        )
 
     @property
     def array(self) -> Array:
@@ -66,8 +70,11 @@ class Held:
     spacing_mm: Sequence[float]
 
 
-def choose_postprocessing(run: Path, data: Path, *, device: str, track: Track) -> tuple[Path, list[Choice]]:
-    """Predict every held-out case by the model that has not seen it, and write what is best for each region."""
+def choose_postprocessing(
+    run: Path, data: Path, *, device: str, track: Track
+) -> tuple[Path, list[Choice]]:
+    """Predict every held-out case by the model that has not seen it, and write what is best for
+    each region."""
     models = {int(folder.name[4:]): folder for folder in find_models(run, "all")}
     preset = load_preset(next(iter(models.values())) / "config.yaml")
     cohort = read_cohort(data, mask_suffix=preset.data.mask_suffix)
@@ -76,7 +83,9 @@ def choose_postprocessing(run: Path, data: Path, *, device: str, track: Track) -
     missing = [str(fold) for fold in folds if fold not in models]
     if missing:
         raise RunError(f"{run} has no fold {', '.join(missing)}; finish the cross-validation first")
-    unfinished = [str(folder) for folder in models.values() if not (folder / "scores.csv").is_file()]
+    unfinished = [
+        str(folder) for folder in models.values() if not (folder / "scores.csv").is_file()
+    ]
     if unfinished:
         raise RunError(f"{', '.join(unfinished)} is not finished; train it to its end first")
     cases: list[Held] = []
@@ -92,11 +101,14 @@ def choose_postprocessing(run: Path, data: Path, *, device: str, track: Track) -
 
 
 def choose_rules(cases: Sequence[Held], data: Data) -> list[Choice]:
-    """The best rule of each region by itself, from the largest region to the smallest, unless it costs another region
-    something: what goes from a region is gone from those inside it."""
+    """The best rule of each region by itself, from the largest region to the smallest, unless it
+    costs another region something: what goes from a region is gone from those inside it."""
     tried: dict[str, list[list[float]]] = {region: [] for region in data.regions}
     for case in cases:
-        ours, theirs = (labels_to_regions(m.array, data.labels, data.regions) for m in (case.labels, case.reference))
+        ours, theirs = (
+            labels_to_regions(m.array, data.labels, data.regions)
+            for m in (case.labels, case.reference)
+        )
         for region, mask, truth in zip(data.regions, ours, theirs, strict=True):
             tried[region].append(try_candidates(mask, truth, case.spacing_mm))
     rules: dict[str, Cleaning] = {}
@@ -106,7 +118,9 @@ def choose_rules(cases: Sequence[Held], data: Data) -> list[Choice]:
         found = mean_dices(cases, more, data)
         if all(found[name] >= means[name] - 1e-9 for name in found):
             rules, means = more, found
-    return [Choice(r, rules.get(r, Cleaning()), before[r], means[r], len(cases)) for r in data.regions]
+    return [
+        Choice(r, rules.get(r, Cleaning()), before[r], means[r], len(cases)) for r in data.regions
+    ]
 
 
 def mean_dices(cases: Sequence[Held], rules: Rules, data: Data) -> dict[str, float]:
@@ -114,8 +128,14 @@ def mean_dices(cases: Sequence[Held], rules: Rules, data: Data) -> dict[str, flo
     rows = []
     for case in cases:
         cleaned = clean_labels(
-            case.labels.array, rules, labels=data.labels, regions=data.regions, spacing_mm=case.spacing_mm
+            case.labels.array,
+            rules,
+            labels=data.labels,
+            regions=data.regions,
+            spacing_mm=case.spacing_mm,
         )
-        masks = (labels_to_regions(m, data.labels, data.regions) for m in (cleaned, case.reference.array))
+        masks = (
+            labels_to_regions(m, data.labels, data.regions) for m in (cleaned, case.reference.array)
+        )
         rows.append([dice(ours, theirs) for ours, theirs in zip(*masks, strict=True)])
     return dict(zip(data.regions, np.mean(rows, axis=0).tolist(), strict=True))

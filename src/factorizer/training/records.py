@@ -1,4 +1,5 @@
-"""What a run says about itself in run.json: every start with its versions, machine and command, and how it ended."""
+"""What a run says about itself in run.json: every start with its versions, machine and command, and
+how it ended."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ def steps_before(folder: Path) -> int | None:
 
 
 def has_ended(folder: Path) -> bool:
-    """Whether the run in a folder came to its end: it has scores, or was trained on all cases for all its steps."""
+    """Whether the run in a folder came to its end: it has scores, or was trained on all cases for
+    all its steps."""
     if folder.name != "foldall":
         return (folder / "scores.csv").is_file()
     starts, steps = read_starts(folder), steps_before(folder)
@@ -46,7 +48,8 @@ def describe_start(folder: Path, preset: Preset, data: Path, options: dict[str, 
             "data": str(data),
             "seed": preset.training.seed,
             **options,
-            "machine": f"{platform.system()} {platform.machine()}, {cpu_model()}, {torch.get_num_threads()} threads",
+            "machine": f"{platform.system()} {platform.machine()}, {cpu_model()}, "
+            f"{torch.get_num_threads()} threads",
             "versions": {
                 "factorizer": __version__,
                 "python": platform.python_version(),
@@ -88,7 +91,9 @@ def now() -> str:
 def git_state() -> str | None:
     """The commit of the code, if it is a checkout, and whether it was changed."""
     root = Path(__file__).parents[3]
-    if not (root / "src" / "factorizer").is_dir():  # installed: the repository around it, if any, is another
+    if not (
+        root / "src" / "factorizer"
+    ).is_dir():  # installed: the repository around it, if any, is another
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
     try:

@@ -1,7 +1,7 @@
 """One training run, from the first step to the scores.
 
-A run goes on from its newest readable checkpoint, and is refused where it would replace another. Under several
-processes all of them train; the first prepares, writes and speaks.
+A run goes on from its newest readable checkpoint, and is refused where it would replace another.
+Under several processes all of them train; the first prepares, writes and speaks.
 """
 
 from __future__ import annotations
@@ -92,9 +92,11 @@ def train_fold(
     track: Track = show_nothing,
     again: str = "run the same command with --resume to go on",
 ) -> Outcome:
-    """Train on all folds but one, then score the last weights on that one; or train on all cases (fold "all").
+    """Train on all folds but one, then score the last weights on that one; or train on all cases
+    (fold "all").
 
-    `init` is a trained model (a fold's folder, or zoo:NAME) whose weights are taken over where they fit.
+    `init` is a trained model (a fold's folder, or zoo:NAME) whose weights are taken over where they
+    fit.
     """
     machine = machine or Machine()
     leader = is_leader()
@@ -105,7 +107,10 @@ def train_fold(
         check_folder(folder, preset, resume=resume)
         check_siblings(folder, preset)
     if is_finished(folder, preset):
-        say(f"{folder} is finished; " + ("its scores are in scores.csv" if fold != "all" else "it has no scores"))
+        say(
+            f"{folder} is finished; "
+            + ("its scores are in scores.csv" if fold != "all" else "it has no scores")
+        )
         return Outcome(folder, preset.training.max_steps, finished=True)
     cohort = read_cohort(data, mask_suffix=preset.data.mask_suffix)
     folds, origin = settle_folds(out / "folds.json", cohort, preset, split)
@@ -116,7 +121,10 @@ def train_fold(
     settings = settings_for(cohort, preset.data)
     start, step = newest_readable(folder / "checkpoints", say) if resume else (None, 0)
     if step > preset.training.max_steps:
-        raise RunError(f"{start} is of step {step}, beyond training.max_steps, {preset.training.max_steps}; {REMEDY}")
+        raise RunError(
+            f"{start} is of step {step}, beyond training.max_steps, "
+            f"{preset.training.max_steps}; {REMEDY}"
+        )
     checkpoints = Checkpoints(
         folder / "checkpoints",
         every=preset.training.checkpoint_every,
@@ -124,7 +132,9 @@ def train_fold(
         start_step=step,
     )
     callbacks = [checkpoints, StopOnSignal(checkpoints), *callbacks]
-    trainer = make_trainer(preset.training, folder, callbacks, machine, start_step=step, held_out=bool(held_out))
+    trainer = make_trainer(
+        preset.training, folder, callbacks, machine, start_step=step, held_out=bool(held_out)
+    )
     need = check_memory(preset, machine)
     init = settle_init(folder, init)
     source = init if start is None else None  # later it is not needed any more
@@ -136,7 +146,9 @@ def train_fold(
     say(f"the run goes to {folder}; training takes about {need.total / 2**30:.1f} GiB of memory")
     with hold(out, fold) if leader else nullcontext():
         if leader:
-            check_folder(folder, preset, resume=resume)  # again, as another process may have been here meanwhile
+            check_folder(
+                folder, preset, resume=resume
+            )  # again, as another process may have been here meanwhile
             remove_traces(folder)
             prepare_cases(store, training, held_out, say, track)
             check_cases(folder, store.entries)
@@ -145,11 +157,20 @@ def train_fold(
             if extension:
                 say(extension)
             write_cases(folder, store.entries)
-            options = {"init": init, **asdict(machine), "processes": trainer.world_size, "held_out": held_out}
+            options = {
+                "init": init,
+                **asdict(machine),
+                "processes": trainer.world_size,
+                "held_out": held_out,
+            }
             describe_start(folder, preset, data, options)
         usable = [sum(name in store.entries for name in names) for names in (training, held_out)]
         kept = usable[1] or "none"
-        say(f"going on from {start}" if start else f"training on {count(usable[0], 'case')}, {kept} held out")
+        say(
+            f"going on from {start}"
+            if start
+            else f"training on {count(usable[0], 'case')}, {kept} held out"
+        )
         prepared = time.monotonic()
         scoring = Scoring(preset, cohort, settings)
         scoring.score_while_validating(trainer, module)
@@ -170,18 +191,25 @@ def train_fold(
             if held_out:
                 write_scores(folder / "scores.csv", rows)  # last: with them the run is finished
     dices = [row.value for row in rows if row.metric == "dice"]
-    return Outcome(folder, trainer.global_step, finished=True, mean_dice=fmean(dices) if dices else None)
+    return Outcome(
+        folder, trainer.global_step, finished=True, mean_dice=fmean(dices) if dices else None
+    )
 
 
 def remarks_on(cohort: Cohort, folds: Folds, preset: Preset) -> Iterator[str]:
-    """What a user should know of the data before they are trained on; cases are looked at one by one later."""
+    """What a user should know of the data before they are trained on; cases are looked at one by
+    one later."""
     names = {case.name for case in cohort.cases}
     yield from (str(problem) for problem in cohort.problems if problem.case not in names)
     others = len(names) - sum(map(len, folds.values()))
     if others:
         verb = "is" if others == 1 else "are"
         yield (
-            f"{count(others, 'case')} of {cohort.root} {verb} in no fold of this run (unlabelled, or new), and {verb} "
+            f"{count(others, 'case')} of {cohort.root} {verb} in no fold of this run "
+            "(unlabelled, or "
+            "new), "
+            "and "
+            f"{verb} "
             "left out"
         )
     yield from map(str, note_renamed_labels(cohort, preset.data.labels))
@@ -204,7 +232,9 @@ def hold(out: Path, fold: Fold) -> Iterator[None]:
 def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path | None) -> int:
     """Train to the end, or until a signal stops the run: then its number."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"lightning|torch|monai")  # advice that does not apply
+        warnings.filterwarnings(
+            "ignore", module=r"lightning|torch|monai"
+        )  # advice that does not apply
         try:
             trainer.fit(module, datamodule=stream, ckpt_path=start, weights_only=True)
         except Stopped as stop:
@@ -212,7 +242,8 @@ def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path
         except Exception as error:  # a damaged checkpoint raises errors of any kind
             if is_out_of_memory(error):
                 raise RunError(
-                    f"the memory does not suffice at step {trainer.global_step}; lower data.patch_size, "
+                    f"the memory does not suffice at step {trainer.global_step}; lower "
+                    "data.patch_size, "
                     "training.batch_size, model.widths or model.rank"
                 ) from error
             if start is None or stream.opened:
@@ -232,10 +263,11 @@ def cross_validate(
     say: Say = be_silent,
     **options: Any,
 ) -> Path | None:
-    """Run or go on with every fold, one after the other, or with one; when all are there, pool their scores.
+    """Run or go on with every fold, one after the other, or with one; when all are there, pool
+    their scores.
 
-    Returns OUT/scores.csv, or None while other folds are missing. A signal that stops a fold is raised as
-    `Interrupted`.
+    Returns OUT/scores.csv, or None while other folds are missing. A signal that stops a fold is
+    raised as `Interrupted`.
     """
     cohort = read_cohort(data, mask_suffix=preset.data.mask_suffix)
     folds, _ = settle_folds(out / "folds.json", cohort, preset, split)
@@ -261,15 +293,23 @@ def cross_validate(
         return None
     missing = unfinished_folds(out, list(folds), preset)
     if missing:
-        which = f"fold {missing[0]} is" if len(missing) == 1 else f"the folds {', '.join(map(str, missing))} are"
+        which = (
+            f"fold {missing[0]} is"
+            if len(missing) == 1
+            else f"the folds {', '.join(map(str, missing))} are"
+        )
         say(f"{which} not finished; when all are, {out}/scores.csv is written")
         return None
     return pool_scores(out, list(folds), preset)
 
 
-def prepare_cases(store: CaseStore, training: Sequence[str], held_out: Sequence[str], say: Say, track: Track) -> None:
+def prepare_cases(
+    store: CaseStore, training: Sequence[str], held_out: Sequence[str], say: Say, track: Track
+) -> None:
     """Preprocess what is to be used; a case that cannot be is named and left out."""
-    for problem in store.prepare([*training, *held_out], track=lambda done: track(done, "preparing cases")):
+    for problem in store.prepare(
+        [*training, *held_out], track=lambda done: track(done, "preparing cases")
+    ):
         say(f"left out: {problem}" if problem.severity == "error" else f"warning: {problem}")
     for names, purpose in ((training, "to train on"), (held_out, "in the held-out fold")):
         if names and not any(name in store.entries for name in names):

@@ -11,7 +11,8 @@ def warmup_for(max_steps: int, wanted: int) -> int:
 
 
 def rate_factor(step: int, *, max_steps: int, warmup_steps: int) -> float:
-    """What the peak learning rate is multiplied by at step 0, 1, ...: (step + 1) / warmup, then half a cosine."""
+    """What the peak learning rate is multiplied by at step 0, 1, ...: (step + 1) / warmup, then
+    half a cosine."""
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     progress = (step - warmup_steps) / max(1, max_steps - warmup_steps)

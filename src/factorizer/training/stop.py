@@ -22,10 +22,11 @@ class Stopped(Exception):  # noqa: N818
 
 
 class StopOnSignal(Callback):
-    """A polite kill or Ctrl-C ends training after the step at hand and its validation, in all processes, with a
-    checkpoint that is exact.
+    """A polite kill or Ctrl-C ends training after the step at hand and its validation, in all
+    processes, with a checkpoint that is exact.
 
-    SIGTERM's handler takes the place of Lightning's, which may stop anywhere; a second Ctrl-C stops at once.
+    SIGTERM's handler takes the place of Lightning's, which may stop anywhere; a second Ctrl-C stops
+    at once.
     """
 
     def __init__(self, checkpoints: Checkpoints) -> None:
@@ -49,7 +50,9 @@ class StopOnSignal(Callback):
             return
         self.step = trainer.global_step
         asked = torch.tensor(self.asked, device=trainer.strategy.root_device)
-        self.stopping = int(trainer.strategy.reduce(asked, reduce_op="max"))  # in all processes the same
+        self.stopping = int(
+            trainer.strategy.reduce(asked, reduce_op="max")
+        )  # in all processes the same
         if not self.checkpoints.validates(self.step):
             self.stop_if_asked(trainer)
 

@@ -28,13 +28,17 @@ def in_words(seconds: float) -> str:
 
 
 class TimeLeft:
-    """Fed with the times at which steps and validations end, it says what is to be expected of the rest.
+    """Fed with the times at which steps and validations end, it says what is to be expected of the
+    rest.
 
-    `windows` is the number of patches that a validation computes: until the first has been timed, it is guessed from
-    the steps. A validation at the last step makes the scores too; otherwise cases are predicted once more for them.
+    `windows` is the number of patches that a validation computes: until the first has been timed,
+    it is guessed from the steps. A validation at the last step makes the scores too; otherwise
+    cases are predicted once more for them.
     """
 
-    def __init__(self, *, step: int, max_steps: int, validate_every: int, batch_size: int, windows: int) -> None:
+    def __init__(
+        self, *, step: int, max_steps: int, validate_every: int, batch_size: int, windows: int
+    ) -> None:
         self.first, self.step, self.max_steps = step, step, max_steps
         self.validate_every, self.batch_size, self.windows = validate_every, batch_size, windows
         self.durations: deque[float] = deque(maxlen=RECENT)
@@ -60,7 +64,8 @@ class TimeLeft:
         return sum(self.durations) / len(self.durations) if self.durations else None
 
     def seconds(self) -> float | None:
-        """Of the steps, the validations and the scoring that are left; None while that is not known."""
+        """Of the steps, the validations and the scoring that are left; None while that is not
+        known."""
         step_seconds = self.step_seconds
         if step_seconds is None:
             return None

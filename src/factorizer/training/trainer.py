@@ -32,8 +32,9 @@ PER_CORE = 4  # processes that a core can feed at most
 class Machine:
     """What a run computes on; it changes speed and memory, not the samples of a step.
 
-    `devices` (per node) and `nodes` are those of torchrun or SLURM unless given. `accumulate` splits a step's batch
-    into as many parts, one after the other. `checkpoint_activations` computes activations again in the backward pass.
+    `devices` (per node) and `nodes` are those of torchrun or SLURM unless given. `accumulate`
+    splits a step's batch into as many parts, one after the other. `checkpoint_activations` computes
+    activations again in the backward pass.
     """
 
     device: str = "auto"
@@ -50,14 +51,19 @@ class Machine:
         if started is None:
             if (self.nodes or 1) > 1:
                 raise RunError(
-                    f"--nodes is {self.nodes}, but nothing started processes there; use torchrun or srun, as "
+                    f"--nodes is {self.nodes}, but nothing started processes there; use "
+                    "torchrun "
+                    "or "
+                    "srun, as "
                     "docs/cluster.md shows"
                 )
             return self.devices or 1, 1
         wanted = self.devices or started[0], self.nodes or started[1]
         if wanted != started:
             raise RunError(
-                f"--devices and --nodes say {wanted[0]} x {wanted[1]}, but {started[0]} x {started[1]} processes were "
+                f"--devices and --nodes say {wanted[0]} x {wanted[1]}, but {started[0]} x "
+                f"{started[1]} "
+                "processes were "
                 "started; leave the options out"
             )
         return started
@@ -75,12 +81,26 @@ class Machine:
         """Refuse more processes than this machine can feed, before they are started."""
         most = PER_CORE * available_cores()
         if not 0 <= self.workers <= most:
-            raise RunError(f"--workers is {self.workers}; give 0 to {most}, {PER_CORE} for each core of this machine")
+            raise RunError(
+                f"--workers is {self.workers}; give 0 to {most}, {PER_CORE} for each core of "
+                "this "
+                "machine"
+            )
         if self.accumulate < 1:
             raise RunError(f"--accumulate is {self.accumulate}; give at least 1")
-        most = torch.cuda.device_count() if device.type == "cuda" else 1 if device.type == "mps" else most
+        most = (
+            torch.cuda.device_count()
+            if device.type == "cuda"
+            else 1
+            if device.type == "mps"
+            else most
+        )
         if not 1 <= (self.devices or 1) <= most:
-            raise RunError(f"--devices is {self.devices}; give 1 to {most}, as many as this machine has or can feed")
+            raise RunError(
+                f"--devices is {self.devices}; give 1 to {most}, as many as this machine has or "
+                "can "
+                "feed"
+            )
 
 
 def is_leader() -> bool:
@@ -91,8 +111,9 @@ def is_leader() -> bool:
 def let_threads_finish() -> None:
     """To be called before one of several processes ends.
 
-    A thread of Gloo's that lets go of a tensor while the interpreter ends aborts the process (PyTorch's issue 190489),
-    and destroying the group does not wait for it. Here it has the time to.
+    A thread of Gloo's that lets go of a tensor while the interpreter ends aborts the process
+    (PyTorch's issue 190489), and destroying the group does not wait for it. Here it has the time
+    to.
     """
     time.sleep(PAUSE_SECONDS)
 
@@ -101,12 +122,14 @@ def share_batch(batch_size: int, accumulate: int, processes: int) -> int:
     """The patches of one process at a time; a step's batch must divide evenly."""
     if accumulate * processes > batch_size:
         raise RunError(
-            f"training.batch_size is {batch_size}, which {processes} devices with {accumulate} accumulated "
+            f"training.batch_size is {batch_size}, which {processes} devices with {accumulate} "
+            "accumulated "
             "batches cannot share; give fewer of them (--devices, --accumulate), or a larger batch"
         )
     if batch_size % (accumulate * processes):
         raise RunError(
-            f"training.batch_size is {batch_size}, which {processes} devices with {accumulate} accumulated "
+            f"training.batch_size is {batch_size}, which {processes} devices with {accumulate} "
+            "accumulated "
             f"batches cannot share; use a multiple of {accumulate * processes}"
         )
     return batch_size // (accumulate * processes)
@@ -126,11 +149,13 @@ def make_trainer(
     start_step: int = 0,
     held_out: bool = True,
 ) -> Trainer:
-    """`start_step` is that of the checkpoint to go on from: the log before it is kept. `held_out` is whether there are
-    cases to validate on."""
+    """`start_step` is that of the checkpoint to go on from: the log before it is kept. `held_out`
+    is whether there are cases to validate on."""
     machine.check()
     for name in ("lightning.pytorch", "lightning.fabric"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # advertisements and what this module decides
+        logging.getLogger(name).setLevel(
+            logging.WARNING
+        )  # advertisements and what this module decides
     devices, nodes = machine.processes()
     share_batch(training.batch_size, machine.accumulate, devices * nodes)
     strategy: Strategy | str = "auto"

@@ -1,4 +1,5 @@
-"""What training takes on this machine, measured on a few cases: preparing, steps, validation, scoring, memory."""
+"""What training takes on this machine, measured on a few cases: preparing, steps, validation,
+scoring, memory."""
 
 from __future__ import annotations
 
@@ -58,16 +59,28 @@ BUSY = 0.5  # tasks of other programs per core
 
 
 def plan_for_budget(
-    plan: Plan, cohort: Cohort, report: Report, *, budget: float, device: str = "auto", tell: Tell = lambda text: None
+    plan: Plan,
+    cohort: Cohort,
+    report: Report,
+    *,
+    budget: float,
+    device: str = "auto",
+    tell: Tell = lambda text: None,
 ) -> Plan:
     """The plan with the network and the training that fit into `budget` seconds on this machine."""
     chosen_device = choose_device(device)
     reasons = [describe_machine(chosen_device)]
-    ladder = [preset for preset in candidates(plan.preset, report) if training_bytes(preset) < free(chosen_device)]
+    ladder = [
+        preset
+        for preset in candidates(plan.preset, report)
+        if training_bytes(preset) < free(chosen_device)
+    ]
     if not ladder:
         smallest = candidates(plan.preset, report)[-1]
         wanted, there = training_bytes(smallest) / GIB, free(chosen_device) / GIB
-        raise BudgetError(f"the smallest network takes about {wanted:.1f} GiB, and {there:.1f} GiB can be used")
+        raise BudgetError(
+            f"the smallest network takes about {wanted:.1f} GiB, and {there:.1f} GiB can be used"
+        )
     with tempfile.TemporaryDirectory(prefix="factorizer-trial-") as folder:
         tell("preparing a few cases")
         trial = Trial(plan.preset, cohort, report, Path(folder), chosen_device)
@@ -79,20 +92,28 @@ def plan_for_budget(
         preset, schedule, timings = choose(ladder, measure, trial.chores, budget)
     planned = apply_schedule(preset, schedule, timings[describe(preset)])
     reasons += explain(planned, schedule, timings, budget)
-    reasons.append(f"memory: about {training_bytes(planned) / GIB:.1f} GiB of {free(chosen_device) / GIB:.1f} GiB")
+    reasons.append(
+        f"memory: about {training_bytes(planned) / GIB:.1f} GiB of "
+        f"{free(chosen_device) / GIB:.1f} GiB"
+    )
     return Plan(planned, (*plan.reasons, *reasons))
 
 
 class Trial:
-    """A few prepared cases of a data set, on which candidates are timed. All of them prepare cases the same way."""
+    """A few prepared cases of a data set, on which candidates are timed. All of them prepare cases
+    the same way."""
 
-    def __init__(self, preset: Preset, cohort: Cohort, report: Report, folder: Path, device: torch.device) -> None:
+    def __init__(
+        self, preset: Preset, cohort: Cohort, report: Report, folder: Path, device: torch.device
+    ) -> None:
         self.cohort, self.device = cohort, device
         self.settings = settings_for(cohort, preset.data)
         readable = {case.name for case in report.cases}
         labelled = [case.name for case in cohort.labelled if case.name in readable]
         if not labelled:
-            problem = Problem("", str(cohort.root), "no case has a label", "add labels, or plan without --budget")
+            problem = Problem(
+                "", str(cohort.root), "no case has a label", "add labels, or plan without --budget"
+            )
             raise DataError(problem)
         self.store = CaseStore(folder, cohort.cases, self.settings)
         self.names, per_case = self.prepare(spread_out(labelled, SAMPLE))
@@ -100,7 +121,8 @@ class Trial:
         self.chores = Chores(STARTING_SECONDS, per_case * len(labelled), held_out)
 
     def prepare(self, names: Sequence[str]) -> tuple[list[str], float]:
-        """The cases that could be prepared in a short time, and the seconds for each, as many at a time as in a run."""
+        """The cases that could be prepared in a short time, and the seconds for each, as many at a
+        time as in a run."""
         started, done, remaining = time.perf_counter(), 0, iter(names)
         problems: list[Problem] = []
         while group := list(islice(remaining, available_cores())):
@@ -124,14 +146,21 @@ class Trial:
         training = preset.training
         patches = make_patches(preset, self.store, self.names, SLOW_STEPS + MOST_STEPS)
         slower = "muon"  # of the two
-        optimizer = make_optimizer(slower, network, learning_rate=1e-6, weight_decay=training.weight_decay)
+        optimizer = make_optimizer(
+            slower, network, learning_rate=1e-6, weight_decay=training.weight_decay
+        )
         network.train()
         for batch in DataLoader(patches, batch_size=training.batch_size, num_workers=WORKERS):
             self.make_step(preset, network, optimizer, batch["image"], batch["target"])
             yield batch["case"]
 
     def make_step(
-        self, preset: Preset, network: nn.Module, optimizer: torch.optim.Optimizer, image: Tensor, target: Tensor
+        self,
+        preset: Preset,
+        network: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        image: Tensor,
+        target: Tensor,
     ) -> None:
         training = preset.training
         loss = supervised_loss(
@@ -148,7 +177,8 @@ class Trial:
     def time_cases(self, preset: Preset, network: nn.Module, seconds: float) -> tuple[float, float]:
         """Seconds to predict a case, and to read and score it.
 
-        What is scored is the reference moved by a voxel: the masks of a network that has learned nothing take longer.
+        What is scored is the reference moved by a voxel: the masks of a network that has learned
+        nothing take longer.
         """
         predictor = Predictor(preset, [network], device=self.device)
         started, predicting, scoring, done = time.perf_counter(), 0.0, 0.0, 0
