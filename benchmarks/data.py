@@ -23,11 +23,12 @@ from torch.utils.data import DataLoader
 from factorizer.config import build_options
 from factorizer.data.cache import CaseStore, Settings
 from factorizer.data.cases import Cohort
+from factorizer.data.check import targets_of
 from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset
 from factorizer.data.preprocess import Preprocessing
 from factorizer.data.synthetic import write_synthetic
-from factorizer.doctor import cpu_model
+from factorizer.hardware import cpu_model
 from factorizer.models.registry import build_model
 from factorizer.preset_files import load_preset
 from factorizer.profiling.measure import make_input, make_step
@@ -56,8 +57,7 @@ def make_patches(
         list(store.entries),
         length=length,
         patch_size=data.patch_size if volumes else (128, 128),
-        labels=cohort.labels,
-        regions={name: (name,) for name in cohort.labels},
+        targets=targets_of(cohort),
         seed=0,
         augmentation=data.augmentation,
     )
@@ -96,9 +96,8 @@ def main() -> None:
         "# The data stage",
         "",
         f"`benchmarks/data.py`, {date.today().isoformat()}, on {cpu_model()}, "
-        f"{torch.get_num_threads()} threads. "
-        "Patches of 64^3 with two channels from synthetic strokes of 96^3 voxels, all "
-        "augmentations of the paper.",
+        f"{torch.get_num_threads()} threads. Patches of 64^3 with two channels from synthetic "
+        "strokes of 96^3 voxels, all augmentations of the paper.",
         "",
         "| | samples per second |",
         "|---|---|",

@@ -23,7 +23,7 @@ from rich.console import Console
 
 from factorizer.config import Preset
 from factorizer.data.inputs import read_inputs
-from factorizer.doctor import cpu_model
+from factorizer.hardware import cpu_model
 from factorizer.inference.load import make_network
 from factorizer.inference.memory import estimate_bytes
 from factorizer.preset_files import change_preset, load_preset, to_yaml
@@ -71,8 +71,7 @@ def main() -> None:
             estimate = estimate_bytes(preset, case, batch_size=1, keep_probabilities=False) / 2**30
             seconds, peak = measure(image, run, folder / "out")
             rows.append(
-                f"| {title} | {' x '.join(map(str, shape))} | {seconds:.0f} s | {peak:.1f} GiB "
-                "| "
+                f"| {title} | {' x '.join(map(str, shape))} | {seconds:.0f} s | {peak:.1f} GiB | "
                 f"{estimate:.1f} GiB |"
             )
             console.print(rows[-1])

@@ -50,54 +50,29 @@ ABOUT = {
     "hippocampus": About(
         title="Anterior and posterior hippocampus on T1-weighted MRI",
         data="Task 4 of the Medical Segmentation Decathlon (A. L. Simpson et al., "
-        "arXiv:1902.09063, 2019; M. "
-        "Antonelli et al., Nature Communications 13:4128, 2022): crops of about 35 x 50 x 36 mm "
-        "around one "
-        "hippocampus, from adults with and without a psychotic disorder, scanned at Vanderbilt "
-        "University "
-        "Medical Center; 200 of its 260 labelled crops. Both sides of a scan are in the same "
-        "fold, and "
-        "count "
-        "as "
-        "two "
-        "cases.",
+        "arXiv:1902.09063, 2019; M. Antonelli et al., Nature Communications 13:4128, 2022): crops "
+        "of about 35 x 50 x 36 mm around one hippocampus, from adults with and without a "
+        "psychotic disorder, scanned at Vanderbilt University Medical Center; 200 of its 260 "
+        "labelled crops. Both sides of a scan are in the same fold, and count as two cases.",
         licence="The data are CC BY-SA 4.0. These weights were derived from them and are shared "
-        "under CC "
-        "BY-SA 4.0 "
-        "with attribution to the authors above: https://creativecommons.org/licenses/by-sa/4.0/",
+        "under CC BY-SA 4.0 with attribution to the authors above: "
+        "https://creativecommons.org/licenses/by-sa/4.0/",
         input="One T1-weighted crop around a hippocampus, with voxels of about 1 mm. "
-        "Intensities "
-        "may "
-        "have "
-        "any "
-        "scale.",
+        "Intensities may have any scale.",
         limits="It expects a crop, not a whole head, where it was never tested. One scanner "
-        "site, "
-        "adults; other "
-        "ages, field strengths, atrophy, resections and lesions were not tested either.",
+        "site, adults; other ages, field strengths, atrophy, resections and lesions were not "
+        "tested either.",
     ),
     "isles22-stroke": About(
         title="Ischaemic stroke lesions on DWI and ADC",
         data="The ISLES 2022 training set (M. R. Hernandez Petzsche et al., Scientific Data "
-        "9:762, "
-        "2022): acute "
-        "and sub-acute ischaemic stroke from several centres and vendors, with lesion masks by "
-        "experts; "
-        "120 "
-        "of "
-        "its "
-        "250 public cases, in folds that the method's authors published.",
+        "9:762, 2022): acute and sub-acute ischaemic stroke from several centres and vendors, "
+        "with lesion masks by experts; 120 of its 250 public cases, in folds that the method's "
+        "authors published.",
         licence="The data are CC BY 4.0. These weights were derived from them, carry "
-        "attribution "
-        "to "
-        "the "
-        "authors "
-        "above, and are shared under CC BY 4.0.",
+        "attribution to the authors above, and are shared under CC BY 4.0.",
         input="DWI (b = 1000) and ADC on one grid, of the brain alone (what is around it is 0, "
-        "as "
-        "in "
-        "ISLES), with "
-        "voxels of any size (they are resampled to 2 mm).",
+        "as in ISLES), with voxels of any size (they are resampled to 2 mm).",
         limits="Haemorrhage, tumours, and scanners other than those of the data set were not "
         "tested.",
     ),
@@ -151,8 +126,8 @@ def write_card(
     means = mean_scores(read_scores(folder / "scores.csv"))
     rows = [
         f"| {d.region} | {d.cases} | {d.mean:.3f} [{d.low:.3f}, {d.high:.3f}] | "
-        f"{means[d.region].hd95_mm:.2f}"
-        f" ({means[d.region].undefined}) | {means[d.region].lesion_f1:.3f} |"
+        f"{means[d.region].hd95_mm:.2f} ({means[d.region].undefined}) | "
+        f"{means[d.region].lesion_f1:.3f} |"
         for d in region_dice(folder / "scores.csv")
     ]
     training, model = preset.training, preset.model
@@ -213,13 +188,9 @@ def describe_sizes(scores: Path) -> Iterator[str]:
         halves = there[: len(there) // 2], there[len(there) // 2 :]
         small, large = (fmean(value[region, "dice", case] for case in half) for half in halves)
         yield (
-            f"Where there is less than {sizes[halves[1][0]]:.3g} ml of {region}, which is half "
-            "of "
-            "the "
-            "cases "
-            "that "
-            "have "
-            f"any, its mean Dice is {small:.3f}, and {large:.3f} in the other half."
+            f"Where there is less than {sizes[halves[1][0]]:.3g} ml of {region}, which is half of "
+            f"the cases that have any, its mean Dice is {small:.3f}, and {large:.3f} in the other "
+            "half."
         )
 
 

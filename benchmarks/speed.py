@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 import textbook
 
 from factorizer import NMF, ShiftedWindowMatricize, WrappedNMF, build_model
-from factorizer.doctor import cpu_model
+from factorizer.hardware import cpu_model
 from factorizer.profiling.measure import (
     MODES,
     Seconds,
@@ -216,16 +216,9 @@ def report(results: dict[str, Any]) -> str:
         "# Speed and memory",
         "",
         f"`make bench`, {results['date']}, on {results['machine']}. Times are medians over "
-        f"{results['rounds']} "
-        "interleaved rounds (half as many at 128^3, three times as many for the layer); ratios "
-        "are "
-        "medians of the "
-        "ratios inside a round. Memory is the peak of a fresh process less what its imports "
-        "hold. "
-        "Batch "
-        "1, 4 "
-        "to 3 "
-        "channels, no dropout.",
+        f"{results['rounds']} interleaved rounds (half as many at 128^3, three times as many for "
+        "the layer); ratios are medians of the ratios inside a round. Memory is the peak of a "
+        "fresh process less what its imports hold. Batch 1, 4 to 3 channels, no dropout.",
         "",
         "| what | figure | floor | met |",
         "|---|---|---|---|",
@@ -242,9 +235,8 @@ def report(results: dict[str, Any]) -> str:
             "",
             f"## {size} x {size} x {size}, window {WINDOW[size]}",
             "",
-            "| network | parameters | forward, s | / ours | training step, s | / ours | "
-            "forward, MiB | "
-            "training, MiB |",
+            "| network | parameters | forward, s | / ours | training step, s | / ours | forward, "
+            "MiB | training, MiB |",
             "|---|---|---|---|---|---|---|---|",
         ]
         memory = results["memory_mib"][str(size)]

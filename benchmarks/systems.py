@@ -42,10 +42,10 @@ from factorizer.data.cache import CaseStore, Settings, settings_for
 from factorizer.data.folds import draw_folds
 from factorizer.data.layouts import Cohort, read_cohort
 from factorizer.data.patches import PatchDataset
-from factorizer.doctor import cpu_model
 from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.evaluation.scores import Score, read_scores, write_scores
 from factorizer.files import write_atomically
+from factorizer.hardware import cpu_model
 from factorizer.inference.load import make_network
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.score import score_case
@@ -119,8 +119,8 @@ def measure(context: typer.Context) -> None:
     times are compared with each other, as the machine is faster in some turns than in others."""
     if any(OUTPUT.glob("runs/*/curve.csv")):
         raise SystemExit(
-            f"{OUTPUT}/runs was read by the step times that there are; remove it before "
-            "measuring again"
+            f"{OUTPUT}/runs was read by the step times that there are; remove it before measuring "
+            "again"
         )
     names, turns, steps_per_turn = list(SYSTEMS), 9, 4
     everything = list(cohort_of(context.obj)[2])
@@ -188,8 +188,7 @@ class Training:
             names,
             length=max_steps * training.batch_size,
             patch_size=section.patch_size,
-            labels=section.labels,
-            regions=section.regions,
+            targets=section.targets,
             seed=seed,
             augmentation=section.augmentation,
         )
@@ -360,11 +359,8 @@ def report(context: typer.Context) -> None:
     }
     write_atomically(OUTPUT / "curves.png", draw_curves(lines_of))
     lines = [
-        "| system | parameters, M | GFLOPs | step, s | rate | steps in time | Dice, equal time "
-        "| "
-        "Dice, "
-        "equal "
-        "steps |"
+        "| system | parameters, M | GFLOPs | step, s | rate | steps in time | Dice, equal time | "
+        "Dice, equal steps |"
     ]
     lines.append("|---|---|---|---|---|---|---|---|")
     for name, files in finished.items():
@@ -390,17 +386,9 @@ def report(context: typer.Context) -> None:
         lines.append("| " + " | ".join(map(str, cells)) + " |")
     notes = (
         "Dice is the mean over regions and held-out scans (both sides of a scan are averaged "
-        "first), "
-        "one "
-        "number per "
-        "seed. Tests, tables and box plots in time/ and steps/ are of the first seed, over "
-        "scans: they "
-        "know "
-        "nothing of "
-        "how a result varies from training to training. * The best of the three rates is at an "
-        "end of "
-        "their "
-        "range."
+        "first), one number per seed. Tests, tables and box plots in time/ and steps/ are of the "
+        "first seed, over scans: they know nothing of how a result varies from training to "
+        "training. * The best of the three rates is at an end of their range."
     )
     write_atomically(OUTPUT / "cost.md", "\n".join([*lines, "", notes]) + "\n")
 

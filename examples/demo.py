@@ -24,7 +24,6 @@ from factorizer.data.cases import Case
 from factorizer.data.layouts import read_cohort
 from factorizer.data.outputs import prediction_file, write_labels
 from factorizer.data.preprocess import restore
-from factorizer.data.regions import labels_to_regions, regions_to_labels
 from factorizer.data.synthetic import write_synthetic
 from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.evaluation.evaluate import evaluate_folders, list_references
@@ -101,8 +100,7 @@ def main(folder: Path) -> None:
     chosen = gallery.choose(None, 4, lambda items, label: items)
     pictures = draw_examples(
         [gallery.read(case, "FLAIR") for case in chosen],
-        labels=preset.data.labels,
-        regions=preset.data.regions,
+        targets=preset.data.targets,
     )
     boxes = draw_boxes(compare_entries(entries), "dice")
     references = list_references(data, preset.data)
@@ -125,8 +123,8 @@ def main(folder: Path) -> None:
     write_page(folder / "index.html", preset, means, pictures, boxes, components, curve)
     console.print(
         f"mean Dice over ET, TC, WT: [bold]{average[OURS]:.3f}[/], {BASELINE} "
-        f"{average[BASELINE]:.3f}; "
-        f"{time.monotonic() - started:.0f} s. Open [bold]{folder / 'index.html'}[/]"
+        f"{average[BASELINE]:.3f}; {time.monotonic() - started:.0f} s. Open "
+        f"[bold]{folder / 'index.html'}[/]"
     )
 
 
@@ -149,7 +147,7 @@ def predict_by_voxel(
         assert prepared.label is not None, "it was asked for"
         chosen = generator.choice(prepared.label.size, 5000, replace=False)
         voxels.append(prepared.image.reshape(len(prepared.image), -1)[:, chosen].T)
-        masks.append(labels_to_regions(prepared.label.ravel()[chosen], data.labels, data.regions))
+        masks.append(data.targets.masks(prepared.label.ravel()[chosen]))
     x, y = np.concatenate(voxels), np.concatenate(masks, axis=1)
     models = [LogisticRegression(max_iter=1000).fit(x, mask) for mask in y]
     cuts = [
@@ -159,9 +157,7 @@ def predict_by_voxel(
         prepared = settings.prepare(case, with_label=False)
         image = prepared.image.reshape(len(prepared.image), -1).T
         found = [m.predict_proba(image)[:, 1] >= cut for m, cut in zip(models, cuts, strict=True)]
-        labels = regions_to_labels(
-            np.stack(found).reshape(-1, *prepared.image.shape[1:]), data.labels, data.regions
-        )
+        labels = data.targets.label_map(np.stack(found).reshape(-1, *prepared.image.shape[1:]))
         whole = restore(labels[None], prepared.frame, "nearest")[0]
         write_labels(prediction_file(out, case), whole, case, binary=len(data.labels) == 1)
 
@@ -205,11 +201,7 @@ def write_page(
     parts = [
         page.paragraph(
             "A small Swin Factorizer, trained for a few minutes on 40 synthetic brains with "
-            "tumours, "
-            "on "
-            "10 "
-            "that it "
-            "has not seen, beside a logistic regression on single voxels."
+            "tumours, on 10 that it has not seen, beside a logistic regression on single voxels."
         ),
         page.table(columns, rows),
         page.picture(pictures, "segmentations of four unseen cases, from the worst to the best"),
@@ -218,22 +210,16 @@ def write_page(
         page.heading("What the first and the last layer see"),
         page.picture(components, "spatial components of two NMF layers"),
         page.note(
-            "The last of the four cases, which is the best. Over each picture the region it "
-            "agrees with "
-            "best, "
-            "and "
-            "the "
-            "Dice of its best threshold."
+            "The last of the four cases, which is the best. Over each picture the region it agrees "
+            "with best, and the Dice of its best threshold."
         ),
         page.heading("Training"),
         page.picture(curve, "learning curve"),
         page.heading("The same by hand"),
         page.code("\n".join(commands)),
         page.note(
-            "These predict and score all 50 cases; the table above, and run/fold0/scores.csv, "
-            "have the "
-            "10 "
-            "unseen."
+            "These predict and score all 50 cases; the table above, and run/fold0/scores.csv, have "
+            "the 10 unseen."
         ),
         page.note(
             "Research software, not a medical device. The scans are synthetic; no patient is shown."

@@ -58,8 +58,8 @@ def main(folder: Path) -> None:
     for test in comparison.tests:
         difference = test.difference
         print(
-            f"{comparison.reference} against {test.other}: {test.metric} "
-            f"{difference.mean:+.2f}, p = {difference.p:.3f}"
+            f"{comparison.reference} against {test.other}: {test.metric} {difference.mean:+.2f}, p "
+            f"= {difference.p:.3f}"
         )
 
 

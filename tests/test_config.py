@@ -333,10 +333,8 @@ def test_each_system_gets_the_fields_it_has() -> None:
 
 def test_the_schema_needs_no_torch() -> None:
     code = (
-        "import factorizer.preset_files as files, sys; files.load_preset('brats'); "
-        "print('torch' "
-        "in "
-        "sys.modules)"
+        "import factorizer.preset_files as files, sys; files.load_preset('brats'); print('torch' "
+        "in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import prod
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from factorizer.models.registry import check_name, options_of
+
+if TYPE_CHECKING:
+    from factorizer.targets import Targets
 
 # as a share of the distance of control points: below 1 / 2.48 cubic B-splines cannot fold in 3D
 # (Choi and Lee 2000)
@@ -104,14 +107,9 @@ class Elastic(Section):
         limit = MAX_DISPLACEMENT * self.control_spacing_voxels
         if self.displacement_voxels[1] > limit * (1 + 1e-9):
             raise ValueError(
-                f"points {self.control_spacing_voxels:g} voxels apart may move by {limit:g} "
-                "before "
-                "tissue "
-                "folds; "
-                f"displacement_voxels goes up to {self.displacement_voxels[1]:g}, lower it or "
-                "put "
-                "them "
-                "further apart"
+                f"points {self.control_spacing_voxels:g} voxels apart may move by {limit:g} before "
+                f"tissue folds; displacement_voxels goes up to {self.displacement_voxels[1]:g}, "
+                "lower it or put them further apart"
             )
         return self
 
@@ -231,8 +229,7 @@ class Data(Section):
         if prod(self.patch_size) > MOST_PATCH_VOXELS:
             size = " x ".join(map(str, self.patch_size))
             raise ValueError(
-                f"patch_size is {size}; a patch has at most {MOST_PATCH_VOXELS:,} voxels, make "
-                "it "
+                f"patch_size is {size}; a patch has at most {MOST_PATCH_VOXELS:,} voxels, make it "
                 "smaller"
             )
         if self.spacing_mm is not None and len(self.spacing_mm) != len(self.patch_size):
@@ -255,6 +252,13 @@ class Data(Section):
             )
         if len(set(axes)) < len(axes):
             raise ValueError(f"augmentation.{name}.axes is {list(axes)}; name each axis once")
+
+    @property
+    def targets(self) -> Targets:
+        """The labels and regions as one object."""
+        from factorizer.targets import Targets  # with NumPy, which takes time to import
+
+        return Targets(self.labels, self.regions)
 
     @property
     def mirrored_axes(self) -> tuple[int, ...]:
@@ -310,8 +314,7 @@ class Model(Section):
         taken = {"in_channels", "out_channels", "spatial_size"} & set(self.extra)
         if taken:
             raise ValueError(
-                f"extra sets {', '.join(sorted(taken))}, which follow from the data section; "
-                "leave "
+                f"extra sets {', '.join(sorted(taken))}, which follow from the data section; leave "
                 "them out"
             )
         for option, value in self.extra.items():
@@ -373,9 +376,7 @@ class Training(Section):
         if not self.deep_supervision_weights[0] > 0:
             raise ValueError(
                 f"deep_supervision_weights are {list(self.deep_supervision_weights)}; the first "
-                "must "
-                "be "
-                "above 0"
+                "must be above 0"
             )
         return self
 

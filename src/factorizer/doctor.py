@@ -11,10 +11,12 @@ import sys
 import sysconfig
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
+from math import isinf
 from pathlib import Path
 from typing import Any
 
 from factorizer import __version__
+from factorizer.hardware import GIB, available_cores, cpu_model, free_bytes, total_bytes
 
 # package -> what it is for; scikit-learn is optional
 PACKAGES = {
@@ -121,32 +123,11 @@ def examine_build_tools() -> list[Finding]:
     ]
 
 
-def available_cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
-
-
 def memory() -> str:
-    """Total and, where the system tells, available memory."""
-    total = (
-        os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
-    )
-    text = f"{total / 2**30:.1f} GiB" if total else "unknown"
-    info = Path("/proc/meminfo")
-    if info.exists():
-        available = next(
-            line for line in info.read_text().splitlines() if line.startswith("MemAvailable")
-        )
-        text += f", {int(available.split()[1]) / 2**20:.1f} GiB available"
-    return text
+    """Total and, where the system tells, free memory."""
+    total, free = total_bytes(), free_bytes()
+    text = f"{total / GIB:.1f} GiB" if total else "unknown"
+    return text if isinf(free) else f"{text}, {free / GIB:.1f} GiB available"
 
 
 def first_line(command: list[str]) -> str:

@@ -16,12 +16,14 @@ from typing import Any
 
 import yaml
 
+from factorizer.errors import FactorizerError
+
 MOST_BYTES = 64 * 2**20  # of a text file
 MOST_YAML_BYTES = 2**20
 MOST_YAML_DEPTH = 30
 
 
-class FileError(ValueError):
+class FileError(FactorizerError):
     """A text, JSON, YAML or CSV file that cannot be used: the file, what is wrong with it, and what
     to do."""
 

@@ -17,6 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from factorizer.config import Model, Preset, Section
+from factorizer.errors import FactorizerError
 from factorizer.files import MOST_YAML_BYTES, FileError, parse_yaml, read_text
 from factorizer.models.registry import options_of, suggestion
 from factorizer.words import printable
@@ -35,7 +36,7 @@ MOST_PROBLEMS = 20  # of a preset that are listed
 LONGEST = 100  # characters of a value in a message
 
 
-class PresetError(ValueError):
+class PresetError(FactorizerError):
     """A preset that cannot be used; the message says which field, what was got and what is
     allowed."""
 

@@ -30,7 +30,6 @@ from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
 from factorizer.data.pictures import read_mask, read_picture
-from factorizer.data.regions import labels_to_regions
 from factorizer.preset_files import load_preset
 
 BRATS = load_preset("brats").data
@@ -192,7 +191,7 @@ def test_the_three_ways_of_labelling_tumours_give_the_same_regions(tmp_path: Pat
         cohort = read_cohort(folder)
         case = cohort.cases[0]
         label = read_label(case, select_label_values(cohort, BRATS.labels), read_image(case).grid)
-        masks.append(labels_to_regions(label, BRATS.labels, BRATS.regions))
+        masks.append(BRATS.targets.masks(label))
     np.testing.assert_array_equal(masks[0], masks[1])
     np.testing.assert_array_equal(masks[0], masks[2])
     assert masks[0].any()
@@ -453,5 +452,5 @@ def test_labels_taken_by_value_are_named(tmp_path: Path) -> None:
         note_renamed_labels(cohort, {name.lower(): value for name, value in cohort.labels.items()})
         == []
     )
-    report = check_cohort(cohort, labels=BRATS.labels, regions=BRATS.regions)
+    report = check_cohort(cohort, targets=BRATS.targets)
     assert [p for p in report.problems if "taken by value" in p.message] == [warning]

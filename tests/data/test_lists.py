@@ -18,6 +18,7 @@ from factorizer.data.inputs import read_inputs
 from factorizer.data.label_values import name_labels
 from factorizer.data.layouts import read_cohort
 from factorizer.data.plan import plan_preset
+from factorizer.targets import Targets
 
 
 def write_files(folder: Path, *names: str, labels: tuple[int, ...] = (0, 1)) -> None:
@@ -96,7 +97,12 @@ def test_files_with_all_channels_are_known_by_their_order(tmp_path: Path) -> Non
     cohort = read_cohort(tmp_path / "list.csv")
     assert cohort.channels == ("image0", "image1")
     assert select_channels(cohort, ("DWI", "ADC")) == ("image0", "image1")
-    assert check_cohort(cohort, channels=("DWI", "ADC"), labels={"lesion": 1}).errors == []
+    assert (
+        check_cohort(
+            cohort, channels=("DWI", "ADC"), targets=Targets({"lesion": 1}, {"lesion": ("lesion",)})
+        ).errors
+        == []
+    )
     with pytest.raises(
         DataError, match="wants the channels DWI, ADC, T1, the data set has image0, image1"
     ):

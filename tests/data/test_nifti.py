@@ -158,7 +158,7 @@ def test_all_channels_are_looked_at_before_any_is_read(tmp_path: Path, monkeypat
 def test_an_image_that_memory_does_not_hold_is_refused_unread(tmp_path: Path, monkeypatch) -> None:
     file = write_nifti(tmp_path / "image.nii.gz", random_image(0))
     monkeypatch.setattr("factorizer.data.images.read_voxels", read_nothing)
-    monkeypatch.setattr(capacity, "available_bytes", lambda: 1000.0)
+    monkeypatch.setattr(capacity, "usable_bytes", lambda: 1000.0)
     with pytest.raises(DataError, match=r"reading its image takes about .* GiB are free"):
         read(file)
 

@@ -17,6 +17,7 @@ from factorizer.data.cache import CaseStore, Settings
 from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset, cut_patch, padding_of
 from factorizer.data.preprocess import Preprocessing
+from factorizer.targets import Targets
 
 LABELS, REGIONS = {"a": 1, "b": 2, "c": 3}, {"A": ("a",), "BC": ("b", "c")}
 
@@ -38,7 +39,7 @@ def make(store: CaseStore, **options) -> PatchDataset:
         "seed": 3,
         "augmentation": Augmentation(),
     } | options
-    return PatchDataset(store, list(store.cases), labels=LABELS, regions=REGIONS, **options)
+    return PatchDataset(store, list(store.cases), targets=Targets(LABELS, REGIONS), **options)
 
 
 def test_a_sample_has_image_target_case_and_index(store: CaseStore) -> None:
@@ -132,7 +133,7 @@ def test_an_index_out_of_range_and_no_case_are_errors(store: CaseStore) -> None:
         make(store)[24]
     with pytest.raises(ValueError, match="no case to take patches from"):
         PatchDataset(
-            store, [], length=1, patch_size=(8, 8, 8), labels=LABELS, regions=REGIONS, seed=0
+            store, [], length=1, patch_size=(8, 8, 8), targets=Targets(LABELS, REGIONS), seed=0
         )
 
 

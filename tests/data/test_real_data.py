@@ -11,6 +11,7 @@ import pytest
 
 from factorizer.data.cache import CaseStore, Settings, settings_for
 from factorizer.data.cases import Cohort
+from factorizer.data.check import targets_of
 from factorizer.data.folds import read_folds, split_fold
 from factorizer.data.images import read_image, read_label, turn_to_canonical
 from factorizer.data.layouts import read_cohort
@@ -49,8 +50,7 @@ def test_some_cases_are_read_and_give_patches(cohort: Cohort, tmp_path: Path) ->
         names,
         length=4,
         patch_size=patch,
-        labels=cohort.labels,
-        regions={name: (name,) for name in cohort.labels},
+        targets=targets_of(cohort),
         seed=0,
         foreground_fraction=1.0,
     )
@@ -126,8 +126,7 @@ def test_presets_are_right_for_their_data(preset: str, folder: str, tmp_path: Pa
         names,
         length=2,
         patch_size=data.patch_size,
-        labels=data.labels,
-        regions=data.regions,
+        targets=data.targets,
         seed=0,
         foreground_fraction=1.0,
         augmentation=data.augmentation,

@@ -16,7 +16,6 @@ from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import zscore
-from factorizer.data.regions import labels_to_regions
 from factorizer.data.synthetic import KINDS, write_synthetic
 from factorizer.preset_files import load_preset
 
@@ -131,7 +130,7 @@ def test_single_voxels_do_not_tell_tumours(tumours) -> None:
     for image, label in tumours:
         inside = image.any(0)
         voxels.append(zscore(image, nonzero=True)[:, inside].T)
-        masks.append(labels_to_regions(label, data.labels, data.regions)[:, inside])
+        masks.append(data.targets.masks(label)[:, inside])
     x, unseen = np.concatenate(voxels[:8]), voxels[8:]
     scores = []
     for region in range(len(data.regions)):

@@ -38,8 +38,7 @@ def score(
         "case",
         prediction,
         reference,
-        labels=BRATS.labels,
-        regions=BRATS.regions,
+        targets=BRATS.targets,
         spacing_mm=SPACING,
         **options,
     )

@@ -315,8 +315,7 @@ def show(parts: list[dict], seconds: float, file: Path | None) -> None:
         )
     print(
         f"{tally['attacks']} attacks in {seconds:.0f} s: {len(failures)} taken wrongly; the "
-        "slowest took "
-        f"{tally['slowest_seconds']:.1f} s, the largest {tally['highest_gib']:.2f} GiB"
+        f"slowest took {tally['slowest_seconds']:.1f} s, the largest {tally['highest_gib']:.2f} GiB"
     )
     sys.exit(bool(failures))
 

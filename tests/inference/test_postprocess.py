@@ -60,9 +60,7 @@ def test_rules(rule: Cleaning, voxels: int) -> None:
 
 
 def clean(label_map: np.ndarray, **rules: Cleaning) -> np.ndarray:
-    return clean_labels(
-        label_map, rules, labels=BRATS.labels, regions=BRATS.regions, spacing_mm=SPACING
-    )
+    return clean_labels(label_map, rules, targets=BRATS.targets, spacing_mm=SPACING)
 
 
 def test_what_an_inner_region_loses_goes_to_the_one_around_it() -> None:

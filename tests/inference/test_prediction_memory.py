@@ -112,17 +112,15 @@ def test_a_network_that_gives_no_numbers_fails_that_case(tmp_path: Path) -> None
     first, second = predict_cases(predictor, [case_of(file) for file in files], tmp_path / "out")
     assert first.file is None
     assert [str(problem) for problem in first.problems] == [
-        "spike: the network's output is NaN or infinite; look at the image's intensities, and "
-        "at "
-        "the "
-        "model's weights"
+        "spike: the network's output is NaN or infinite; look at the image's intensities, and at "
+        "the model's weights"
     ]
     assert "channel" in str(first.warnings[0])
     assert second.file is not None
 
 
 def test_memory_is_compared_with_what_is_free(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(memory, "available_bytes", lambda: 1e8)
+    monkeypatch.setattr(memory, "usable_bytes", lambda: 1e8)
     with pytest.raises(
         ValueError, match=r"good: its prediction takes about .* GiB, and 0\.1 GiB are free"
     ):

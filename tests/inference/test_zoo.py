@@ -154,8 +154,7 @@ def test_held_out_scans_are_segmented_as_the_card_says(name: str, tmp_path: Path
         case.name,
         ours,
         theirs,
-        labels=data.labels,
-        regions=data.regions,
+        targets=data.targets,
         spacing_mm=canonical_grid(grid).spacing_mm,
     )
     found = {row.region: row.value for row in scores if row.metric == "dice"}

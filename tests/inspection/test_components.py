@@ -272,11 +272,11 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_go_on(tmp_path: Path, m
     need = (
         5 * 4 * 8 * 24**3
     )  # of the U-Net's eight channels; a Factorizer's head of eight has one picture
-    monkeypatch.setattr("factorizer.inspection.report.available_bytes", lambda: need - 1)
+    monkeypatch.setattr("factorizer.inspection.report.usable_bytes", lambda: need - 1)
     (problem,) = explainer.explain(cohort.cases[0])
     assert "8 pictures of a layer take" in problem.message
     assert explainer.rows == {"swin-factorizer": [], "nnunet": []}
-    monkeypatch.setattr("factorizer.inspection.report.available_bytes", lambda: need)
+    monkeypatch.setattr("factorizer.inspection.report.usable_bytes", lambda: need)
     assert not explainer.explain(cohort.cases[1])
     assert {row.case for rows in explainer.rows.values() for row in rows} == {cohort.cases[1].name}
 

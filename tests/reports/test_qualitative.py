@@ -21,6 +21,7 @@ from factorizer.preset_files import load_preset
 from factorizer.reports import page
 from factorizer.reports.examples import Gallery
 from factorizer.reports.qualitative import Example, draw_examples, mean_dice, paint, spread
+from factorizer.targets import Targets
 
 BRATS = load_preset("brats").data
 
@@ -43,7 +44,7 @@ def test_the_picture_shows_what_differs() -> None:
     truth = np.zeros((16, 16, 8), np.uint8)
     truth[4:9, 4:9, 5] = 1
     example = Example("case", image, truth, {"same": truth, "nothing": np.zeros_like(truth)})
-    png = draw_examples([example], labels=BRATS.labels, regions=BRATS.regions)
+    png = draw_examples([example], targets=BRATS.targets)
     picture = np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int)
     green = (picture[..., 1] > picture[..., 0] + 30) & (picture[..., 1] > picture[..., 2] + 30)
     quarters = np.array_split(green[: int(0.8 * len(green))], 4, axis=1)
@@ -56,7 +57,7 @@ def test_the_picture_shows_what_differs() -> None:
 
 def test_dice_and_choice() -> None:
     truth = np.array([[3, 2], [1, 0]])
-    assert mean_dice(truth, truth, BRATS.labels, BRATS.regions) == 1
+    assert mean_dice(truth, truth, BRATS.targets) == 1
     scores = {f"c{i}": i / 10 for i in range(10)}
     assert spread(scores, 4) == ["c0", "c3", "c6", "c9"]
     assert spread({"a": 1.0}, 4) == ["a"]
@@ -120,7 +121,7 @@ def test_hostile_names_are_drawn_as_they_are() -> None:
     label = np.ones((8, 8, 8), np.uint8)
     for name in ("$x", "$x$", "_hidden", "\x1b[31m", "a\nb"):
         example = Example(name, label.astype(np.float32), label, {name: label})
-        assert draw_examples([example], labels={name: 1}, regions={"all": [name]})
+        assert draw_examples([example], targets=Targets({name: 1}, {"all": [name]}))
 
 
 def test_images_without_references_and_references_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 import torch
 from runs import CPU, PRESET, At, assert_same, crash, run, weights
 
+from factorizer.errors import FactorizerError
 from factorizer.evaluation.scores import METRICS
 from factorizer.inference.load import find_models, load, trained_on
 from factorizer.inference.sliding import Sliding
@@ -246,7 +247,7 @@ def test_a_loss_that_is_no_number_stops_with_step_and_cases(
         lambda outputs, *_, **__: outputs[0].sum() * float("nan"),
     )
     with pytest.raises(
-        FloatingPointError, match=r"the loss is nan at step 0, on the cases sub-strokecase"
+        FactorizerError, match=r"the loss is nan at step 0, on the cases sub-strokecase"
     ):
         run(strokes, tmp_path / "run")
 

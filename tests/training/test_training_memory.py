@@ -8,7 +8,7 @@ import pytest
 import torch
 from runs import CPU
 
-from factorizer.doctor import available_cores
+from factorizer.hardware import available_cores
 from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training import memory
@@ -78,12 +78,12 @@ def test_what_cannot_fit_is_refused_with_the_field_to_change(
 ) -> None:
     preset = change_preset(ISLES, changes)
     wanted = check_memory(preset, machine).total
-    monkeypatch.setattr(memory, "available_bytes", lambda: wanted * 0.99)
+    monkeypatch.setattr(memory, "usable_bytes", lambda: wanted * 0.99)
     with pytest.raises(
         RunError, match=rf"training takes about .* GiB, and .* GiB are free; {named}"
     ):
         check_memory(preset, machine)
-    monkeypatch.setattr(memory, "available_bytes", lambda: wanted * 1.01)
+    monkeypatch.setattr(memory, "usable_bytes", lambda: wanted * 1.01)
     assert check_memory(preset, machine).total == wanted
     two = change_preset(preset, [f"training.batch_size={2 * preset.training.batch_size}"])
     with pytest.raises(

@@ -21,6 +21,7 @@ from factorizer.commands.console import (
     user_errors,
 )
 from factorizer.commands.train import Changes, PresetName, Workers, make_progress, settle, stoppable
+from factorizer.errors import FactorizerError
 from factorizer.training.environment import check_environment
 from factorizer.words import count
 
@@ -135,13 +136,15 @@ def training(
 
         tables = PAPER if table == "both" else [table]
         if tables[0] not in TABLES:
-            raise ValueError(f"--table got {table!r}; choose both, or one of {', '.join(TABLES)}")
+            raise FactorizerError(
+                f"--table got {table!r}; choose both, or one of {', '.join(TABLES)}"
+            )
         for name in tables:
             taken = sorted(
                 fields_of(name) & {change.split("=")[0].strip() for change in changes or []}
             )
             if taken:
-                raise ValueError(
+                raise FactorizerError(
                     f"--set {taken[0]} has no effect: the table {name} sets it itself; leave it out"
                 )
         files = ablate_training(
@@ -200,15 +203,17 @@ def tune(
         bound = parse_loss(max_loss)
         (folder,) = find_models(run)
         if (folder / "speeds.json").exists():
-            raise ValueError(f"{folder / 'speeds.json'} is there already; remove it to tune again")
+            raise FactorizerError(
+                f"{folder / 'speeds.json'} is there already; remove it to tune again"
+            )
         if not (folder / "scores.csv").exists():
-            raise ValueError(
-                f"{folder} is not trained to its end; finish it with `factorizer train "
-                "--resume` first"
+            raise FactorizerError(
+                f"{folder} is not trained to its end; finish it with `factorizer train --resume` "
+                "first"
             )
         bench = make_bench(run, data, device=device, limit=cases)
         if len(bench.names) < FEWEST_CASES:
-            raise ValueError(
+            raise FactorizerError(
                 f"a loss of Dice cannot be judged by {count(len(bench.names), 'held-out case')}; "
                 f"give at least {FEWEST_CASES}"
             )
@@ -274,5 +279,7 @@ def parse_loss(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < 1:
-        raise ValueError(f"--max-loss got {text!r}; give a share of Dice such as 0.5% or 0.005")
+        raise FactorizerError(
+            f"--max-loss got {text!r}; give a share of Dice such as 0.5% or 0.005"
+        )
     return value

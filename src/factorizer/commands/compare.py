@@ -23,6 +23,7 @@ from factorizer.commands.console import (
     track,
     user_errors,
 )
+from factorizer.errors import FactorizerError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,7 +71,7 @@ def compare(
     ranking."""
     with user_errors():
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise ValueError(f"{output} is not an empty folder; give another")
+            raise FactorizerError(f"{output} is not an empty folder; give another")
         from factorizer.evaluation.compare import compare_entries, load_entry, read_entry
         from factorizer.files import write_atomically
         from factorizer.profiling.table import cost_of_run
@@ -103,7 +104,7 @@ def find_patients(data: Path, config: Path | None, entries: Sequence[Entry]) -> 
     unknown = sorted({score.case for entry in entries for score in entry.scores} - patients.keys())
     if unknown:
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
-        raise ValueError(
+        raise FactorizerError(
             f"{unknown[0]}{more} is not in {data}; give the data set that the scores are about"
         )
     return patients
@@ -211,9 +212,11 @@ def qualitative(
     with user_errors():
         refuse_existing(output)
         if cases and rows:
-            raise ValueError("--rows is for cases that are not named; leave it out with --cases")
+            raise FactorizerError(
+                "--rows is for cases that are not named; leave it out with --cases"
+            )
         if output.suffix != ".png":
-            raise ValueError(f"--output got {output}; give a name that ends in .png")
+            raise FactorizerError(f"--output got {output}; give a name that ends in .png")
         from factorizer.files import write_atomically
         from factorizer.preset_files import load_preset
         from factorizer.reports.examples import Gallery
@@ -222,7 +225,7 @@ def qualitative(
         settings = load_preset(preset).data
         folders = [parse_folder(text) for text in predictions]
         if len(dict(folders)) < len(folders):
-            raise ValueError(
+            raise FactorizerError(
                 f"the systems are named {', '.join(n for n, _ in folders)}; name each as "
                 "NAME=FOLDER"
             )
@@ -235,9 +238,7 @@ def qualitative(
             gallery.read(case, channel or settings.channels[0])
             for case in track(chosen, "reading cases")
         ]
-        write_atomically(
-            output, draw_examples(examples, labels=settings.labels, regions=settings.regions)
-        )
+        write_atomically(output, draw_examples(examples, targets=settings.targets))
         say_written(output)
 
 

@@ -16,6 +16,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from factorizer.errors import FactorizerError
 from factorizer.words import printable
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def refuse_existing(*files: Path) -> None:
     """Nothing is overwritten."""
     for file in files:
         if file.exists():
-            raise ValueError(f"{file} is there already; give another name")
+            raise FactorizerError(f"{file} is there already; give another name")
 
 
 def print_table(table: Table) -> None:

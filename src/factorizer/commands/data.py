@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -21,6 +21,7 @@ from factorizer.commands.console import (
     say_written,
     user_errors,
 )
+from factorizer.errors import FactorizerError
 from factorizer.words import count, printable
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def check(
     errors."""
     with user_errors():
         if figure and figure.suffix != ".png":
-            raise ValueError(f"--figure got {figure}; its name must end in .png")
+            raise FactorizerError(f"--figure got {figure}; its name must end in .png")
         if figure:
             refuse_existing(figure)
         cohort, report = examine(folder, preset, mask_suffix)
@@ -108,11 +109,13 @@ def make_plan(
         from factorizer.training.budget import parse_budget
 
         if output.suffix not in (".yaml", ".yml"):
-            raise ValueError(f"-o got {output}; a preset's name ends in .yaml")
+            raise FactorizerError(f"-o got {output}; a preset's name ends in .yaml")
         if output.exists() and not overwrite:
-            raise ValueError(f"{output} is there already; give another name, or --overwrite")
+            raise FactorizerError(f"{output} is there already; give another name, or --overwrite")
         if device is not None and budget is None:
-            raise ValueError(f"--device {device} is for --budget; give that too, or leave it out")
+            raise FactorizerError(
+                f"--device {device} is for --budget; give that too, or leave it out"
+            )
         seconds = None if budget is None else parse_budget(budget)
         from factorizer.data.plan import plan_preset
 
@@ -125,12 +128,9 @@ def make_plan(
     print_plan(plan, output)
     if budget is None:
         say(
-            f"Training is not planned: {plan.preset.training.max_steps:,} steps as in the "
-            "paper, which "
-            "takes "
-            "days "
-            "on a "
-            "CPU. Add --budget 2h to plan a training for this machine and that time."
+            f"Training is not planned: {plan.preset.training.max_steps:,} steps as in the paper, "
+            "which takes days on a CPU. Add --budget 2h to plan a training for this machine and "
+            "that time."
         )
     else:
         say(f"Train with: factorizer train --preset {output} --data {folder}")
@@ -186,10 +186,12 @@ def folds(
         from factorizer.data.layouts import read_cohort
 
         if output.suffix != ".json":
-            raise ValueError(f"-o got {output}; the name of folds ends in .json")
+            raise FactorizerError(f"-o got {output}; the name of folds ends in .json")
         refuse_existing(output)
         if split and stratify:
-            raise ValueError("--stratify is for folds that are drawn; leave it out with --split")
+            raise FactorizerError(
+                "--stratify is for folds that are drawn; leave it out with --split"
+            )
         cohort = read_cohort(folder, mask_suffix=mask_suffix)
         origin = (
             f"split {split.name}" if split else f"seed {seed}{', stratified by volume' * stratify}"
@@ -254,13 +256,14 @@ def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[
             folder, mask_suffix=mask_suffix or (settings.data.mask_suffix if settings else None)
         )
         cohort = name_labels(cohort, settings.data.labels if settings else None)
-        wanted: dict[str, Any] = {}
-        if settings:
-            wanted = {
-                name: getattr(settings.data, name) for name in ("channels", "labels", "regions")
-            }
         task = progress.add_task("reading cases", total=len(cohort.cases))
-        return cohort, check_cohort(cohort, **wanted, advance=lambda: progress.advance(task))
+        report = check_cohort(
+            cohort,
+            channels=settings.data.channels if settings else None,
+            targets=settings.data.targets if settings else None,
+            advance=lambda: progress.advance(task),
+        )
+        return cohort, report
 
 
 def draw(cohort: Cohort, report: Report, figure: Path) -> None:

@@ -20,6 +20,7 @@ from factorizer.commands.console import (
     track,
     user_errors,
 )
+from factorizer.errors import FactorizerError
 from factorizer.words import count
 
 if TYPE_CHECKING:
@@ -56,9 +57,7 @@ def evaluate(
         typer.Option(
             "--prediction-values",
             help="Whose label values predictions carry: preset, as from `predict`, or dataset "
-            "(BraTS "
-            "has "
-            "others).",
+            "(BraTS has others).",
         ),
     ] = "preset",
     json: Json = False,
@@ -68,11 +67,11 @@ def evaluate(
     with user_errors():
         rule = parse_penalty(hd95_empty)
         if prediction_values not in ("preset", "dataset"):
-            raise ValueError(
+            raise FactorizerError(
                 f"--prediction-values got {prediction_values!r}; give preset or dataset"
             )
         if output.suffix != ".csv":
-            raise ValueError(f"--output got {output}; give a name that ends in .csv")
+            raise FactorizerError(f"--output got {output}; give a name that ends in .csv")
         stem = output.stem.removeprefix("scores").strip("_- ")
         summary = output.with_name(f"summary_{stem}.json" if stem else "summary.json")
         refuse_existing(output, summary)
@@ -145,5 +144,5 @@ def parse_penalty(text: str) -> HD95Empty:
         value = -1.0
     if not 0 <= value <= MOST_PENALTY_MM:
         allowed = f"a number of millimetres from 0 to {MOST_PENALTY_MM:,}"
-        raise ValueError(f"--hd95-empty got {text!r}; give nan, diagonal, or {allowed}")
+        raise FactorizerError(f"--hd95-empty got {text!r}; give nan, diagonal, or {allowed}")
     return value

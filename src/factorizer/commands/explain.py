@@ -22,6 +22,7 @@ from factorizer.commands.console import (
     track,
     user_errors,
 )
+from factorizer.errors import FactorizerError
 
 if TYPE_CHECKING:
     from factorizer.config import Data
@@ -38,10 +39,7 @@ def explain(
             "--model",
             metavar="RUN[/foldK]",
             help="A run that `factorizer train` wrote, or zoo:NAME; several, also as NAME=RUN, "
-            "stand "
-            "side "
-            "by "
-            "side.",
+            "stand side by side.",
         ),
     ],
     inputs: Annotated[
@@ -72,7 +70,7 @@ def explain(
     region."""
     with user_errors():
         if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise ValueError(f"{output} is not an empty folder; give another")
+            raise FactorizerError(f"{output} is not an empty folder; give another")
         from dataclasses import asdict
 
         from factorizer.data.inputs import read_inputs
@@ -87,7 +85,7 @@ def explain(
                 layers_of(model.networks[0]), layer
             )  # wrong ones are refused before anything is computed
             if model.preset.data != data:
-                raise ValueError(
+                raise FactorizerError(
                     f"{name} was trained with other data settings; compare runs on the same data"
                 )
         cases, problems = read_inputs(inputs, data.channels, mask_suffix=data.mask_suffix)
@@ -127,7 +125,7 @@ def load_models(runs: list[str], device: str) -> dict[str, Predictor]:
         model = load(path if named else text, device=device)
         name = name if named else model.preset.model.name
         if name in models:
-            raise ValueError(f"two runs are named {name}; name each differently, as NAME=RUN")
+            raise FactorizerError(f"two runs are named {name}; name each differently, as NAME=RUN")
         models[name] = model
     return models
 
@@ -149,9 +147,8 @@ def find_references(
         }
         if cases and not found:
             names = ", ".join(sorted(known)[:3])
-            raise ValueError(
-                f"no case ({cases[0].name}, ...) has a label in {given} ({names}, ...); name "
-                "them "
+            raise FactorizerError(
+                f"no case ({cases[0].name}, ...) has a label in {given} ({names}, ...); name them "
                 "alike"
             )
         return found, references.values

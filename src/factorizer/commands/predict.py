@@ -21,6 +21,7 @@ from factorizer.commands.console import (
     user_errors,
 )
 from factorizer.commands.stopping import stoppable
+from factorizer.errors import FactorizerError
 from factorizer.words import count
 
 if TYPE_CHECKING:
@@ -91,16 +92,16 @@ def predict(
 ) -> None:
     """Segment images with a trained model: label maps on the grid of the images."""
     advice = (
-        f"stopped; finished cases are in {output}. Run the same command with --continue to "
-        "predict "
-        "the "
-        "others"
+        f"stopped; finished cases are in {output}. Run the same command with --continue to predict "
+        "the others"
     )
     with stoppable(advice), user_errors():
         if (run is None) == (model is None):
-            raise ValueError("give either --run RUN or --model zoo:NAME")
+            raise FactorizerError("give either --run RUN or --model zoo:NAME")
         if model is not None and not model.startswith("zoo:"):
-            raise ValueError(f"--model got {model!r}; give zoo:NAME, or a run of your own as --run")
+            raise FactorizerError(
+                f"--model got {model!r}; give zoo:NAME, or a run of your own as --run"
+            )
         source = str(run or model)
         from factorizer.data.inputs import read_inputs
         from factorizer.inference.load import find_models, load, trained_on
@@ -133,8 +134,8 @@ def predict(
         memory = max((estimate(preset, case) for case in cases), default=0.0)
         say(
             f"{count(len(cases), 'case')}, {count(len(predictor.networks), 'network')} on "
-            f"{predictor.device}, "
-            f"at most about {memory / 2**30:.1f} GiB of memory; research use, not a medical device"
+            f"{predictor.device}, at most about {memory / 2**30:.1f} GiB of memory; research use, "
+            "not a medical device"
         )
         if cases and len(preset.data.channels) > 1:
             files = {channel: source.file.name for channel, source in cases[0].channels.items()}
@@ -208,7 +209,7 @@ def postprocess(
         from factorizer.training.postprocessing import choose_postprocessing
 
         if (run / FILE).exists():
-            raise ValueError(f"{run / FILE} is there already; remove it to choose again")
+            raise FactorizerError(f"{run / FILE} is there already; remove it to choose again")
         file, choices = choose_postprocessing(run, data, device=device, track=track)
         say_written(file)
     if json:
@@ -240,7 +241,7 @@ def parse_folds(text: str | None) -> Literal["all"] | list[int] | None:
             raise ValueError
         return folds
     except ValueError:
-        raise ValueError(
+        raise FactorizerError(
             f"--folds got {text!r}; give all, or different numbers such as 0,2"
         ) from None
 

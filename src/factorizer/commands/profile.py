@@ -18,6 +18,7 @@ from factorizer.commands.console import (
     say_written,
     user_errors,
 )
+from factorizer.errors import FactorizerError
 from factorizer.models.registry import SYSTEMS, check_name
 
 if TYPE_CHECKING:
@@ -71,14 +72,14 @@ def profile(
         for name in names:
             check_name(name)
         if rounds is not None and not measure:
-            raise ValueError("--rounds is for --measure; give both or neither")
+            raise FactorizerError("--rounds is for --measure; give both or neither")
         refuse_existing(*(file for file in (json, figure) if file and str(file) != "-"))
         dice = {name: mean_dice(path) for name, path in parse_scores(scores or [], names).items()}
         file_format = check_figure_format(figure) if figure else ""
         task = progress.add_task("counting", total=len(names))
         rows = table.count_rows(settings, preset, names, lambda: progress.advance(task))
         if model and len(model) == 1 and rows[0].note:
-            raise ValueError(f"{rows[0].model} {rows[0].note}")
+            raise FactorizerError(f"{rows[0].model} {rows[0].note}")
         rows = table.add_scores(rows, dice)
 
         def save() -> str:
@@ -123,10 +124,9 @@ def parse_scores(scores: Sequence[str], names: Sequence[str]) -> dict[str, Path]
     for text in scores:
         name, sign, path = text.partition("=")
         if not sign or name not in names or name in paths or not Path(path).exists():
-            raise ValueError(
+            raise FactorizerError(
                 f"--scores got {text!r}; give NAME=PATH, each NAME once and one of "
-                f"{', '.join(names)}, "
-                "PATH an existing scores.csv or run folder"
+                f"{', '.join(names)}, PATH an existing scores.csv or run folder"
             )
         paths[name] = Path(path)
     return paths
@@ -135,7 +135,7 @@ def parse_scores(scores: Sequence[str], names: Sequence[str]) -> dict[str, Path]
 def check_figure_format(path: Path) -> str:
     allowed = ("png", "svg", "pdf")
     if path.suffix[1:] not in allowed:
-        raise ValueError(f"--figure got {path}; its name must end in .{', .'.join(allowed)}")
+        raise FactorizerError(f"--figure got {path}; its name must end in .{', .'.join(allowed)}")
     return path.suffix[1:]
 
 

@@ -22,6 +22,7 @@ from factorizer.commands.console import (
     track,
     user_errors,
 )
+from factorizer.errors import FactorizerError
 from factorizer.training.environment import check_environment
 from factorizer.training.signals import Interrupted
 
@@ -230,7 +231,7 @@ def parse_fold(text: str) -> int | Literal["all"]:
     if text == "all":
         return "all"
     if not (text.isascii() and text.isdigit()):
-        raise ValueError(f"--fold got {text!r}; give the number of a fold, or all")
+        raise FactorizerError(f"--fold got {text!r}; give the number of a fold, or all")
     return int(text)
 
 
@@ -250,7 +251,7 @@ def say_if_long(settings: Preset, data: Path, device: str, resume: bool = False)
     instead."""
     import torch
 
-    from factorizer.inference.load import choose_device
+    from factorizer.hardware import choose_device
     from factorizer.training.budget import warn_of_long_training
     from factorizer.training.trainer import is_leader
 

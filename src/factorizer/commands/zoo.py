@@ -49,8 +49,7 @@ def zoo(context: typer.Context, json: Json = False) -> None:
     print_table(table)
     say(
         "factorizer zoo show NAME tells more; factorizer predict --model zoo:NAME uses one. Not "
-        "for "
-        "clinical use."
+        "for clinical use."
     )
 
 

@@ -32,8 +32,8 @@ from factorizer.data.cases import (
 )
 from factorizer.data.images import check_dimensions
 from factorizer.data.preprocess import Prepared, Preprocessing, prepare_case, preprocessing_of
-from factorizer.doctor import available_cores
 from factorizer.files import FileError, read_json
+from factorizer.hardware import available_cores
 
 Array = NDArray[Any]
 WARNINGS = "warnings.json"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from factorizer.data.naming import is_picture, unnamed_channels
+from factorizer.errors import FactorizerError
 
 HIGHEST_LABEL = 255
 
@@ -33,7 +34,7 @@ class Problem:
         return asdict(self)
 
 
-class DataError(ValueError):
+class DataError(FactorizerError):
     """Data that cannot be used: one or several problems."""
 
     def __init__(self, *problems: Problem) -> None:

@@ -24,9 +24,9 @@ from factorizer.data.cases import (
 from factorizer.data.images import read_image, read_label
 from factorizer.data.intensities import Intensities, describe_intensities
 from factorizer.data.label_values import name_labels
-from factorizer.data.regions import labels_to_regions
 from factorizer.data.spikes import note_spikes
-from factorizer.doctor import available_cores
+from factorizer.hardware import available_cores
+from factorizer.targets import Targets
 from factorizer.words import count
 
 
@@ -87,10 +87,7 @@ class Report:
         lines = {
             "layout": self.layout,
             "cases": f"{len(cases)} read, {len(wrong) - unread} of them with errors; {unread} "
-            "could "
-            "not "
-            "be "
-            "read",
+            "could not be read",
             "problems": f"{count(len(self.errors), 'error')}, "
             f"{count(len(self.warnings), 'warning')}",
             "channels": ", ".join(self.channels),
@@ -128,15 +125,14 @@ def check_cohort(
     cohort: Cohort,
     *,
     channels: Sequence[str] | None = None,
-    labels: Mapping[str, int] | None = None,
-    regions: Mapping[str, Sequence[str]] | None = None,
+    targets: Targets | None = None,
     advance: Callable[[], object] = lambda: None,
 ) -> Report:
     """Read everything, with the channels, labels and regions of a preset, or with the data set's
     own."""
-    cohort = name_labels(cohort, labels)
-    labels = labels or cohort.labels
-    regions = regions or cohort.regions or {name: (name,) for name in labels}
+    cohort = name_labels(cohort, targets.labels if targets else None)
+    targets = targets or targets_of(cohort)
+    labels = targets.labels
     problems = list(cohort.problems)
     try:
         names = select_channels(cohort, channels) if channels else cohort.channels
@@ -147,7 +143,7 @@ def check_cohort(
 
     def work(case: Case) -> tuple[CaseSummary | None, list[Problem]]:
         try:
-            return summarize(case, names, values, labels, regions)
+            return summarize(case, names, values, targets)
         except DataError as error:
             return None, list(error.problems)
         finally:
@@ -162,12 +158,18 @@ def check_cohort(
     return Report(cohort.layout, tuple(names), labels, summaries, problems)
 
 
+def targets_of(cohort: Cohort) -> Targets:
+    """The labels and regions that a data set names itself. Each label is a region unless it says
+    otherwise."""
+    regions = cohort.regions or {name: (name,) for name in cohort.labels}
+    return Targets(cohort.labels, regions)
+
+
 def summarize(
     case: Case,
     channels: Sequence[str],
     label_values: Mapping[int, int],
-    labels: Mapping[str, int],
-    regions: Mapping[str, Sequence[str]],
+    targets: Targets,
 ) -> tuple[CaseSummary, list[Problem]]:
     volume = read_image(case, channels)
     problems = note_spikes(case.name, channels, volume)
@@ -185,12 +187,12 @@ def summarize(
     if case.label is not None:
         label = read_label(case, label_values, volume.grid)
         label_voxels = {
-            name: int(np.count_nonzero(label == value)) for name, value in labels.items()
+            name: int(np.count_nonzero(label == value)) for name, value in targets.labels.items()
         }
-        masks = labels_to_regions(label, labels, regions)
+        masks = targets.masks(label)
         region_ml = {
             name: float(np.count_nonzero(mask) * ml)
-            for name, mask in zip(regions, masks, strict=True)
+            for name, mask in zip(targets.regions, masks, strict=True)
         }
         if label.any():
             ends = (np.percentile(x[label > 0], (0.5, 99.5)).tolist() for x in volume.array)

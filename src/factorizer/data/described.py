@@ -14,6 +14,7 @@ from typing import Any
 from factorizer.data.cases import Case, Cohort, DataError, Problem, Source, make_cohort
 from factorizer.data.naming import MOST_CHANNELS, strip_ending, unique_channels
 from factorizer.data.walk import list_folder, missing_file
+from factorizer.errors import FactorizerError
 from factorizer.files import FileError, read_json
 
 
@@ -33,7 +34,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     return description
 
 
-class DescriptionError(ValueError):
+class DescriptionError(FactorizerError):
     """A field of a dataset.json that is missing or of another kind."""
 
 

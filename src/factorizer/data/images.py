@@ -156,8 +156,7 @@ def check_count(case: str, source: Source, image: ImageFile, wanted: Sequence[st
     count = image.shape[-1] if len(image.shape) > image.grid.dims else 1
     if count != source.count:
         message = (
-            f"it holds {count} channel{'s' * (count > 1)} (shape {image.shape}), but "
-            "should hold "
+            f"it holds {count} channel{'s' * (count > 1)} (shape {image.shape}), but should hold "
             f"{source.count}"
         )
         if source.count == len(wanted):
@@ -172,11 +171,8 @@ def check_size(case: Case, opened: Mapping[Path, ImageFile], voxels: int) -> Non
     for file, image in opened.items():
         if image.memory_bytes > LARGE_BYTES and image.expansion > EMPTY_EXPANSION:
             message = (
-                f"its shape is {image.shape}, and the file is {image.expansion:.0f} times "
-                "smaller: "
-                "it "
-                "is "
-                "empty"
+                f"its shape is {image.shape}, and the file is {image.expansion:.0f} times smaller: "
+                "it is empty"
             )
             raise DataError(
                 Problem(case.name, str(file), message, "crop it to what it shows, or replace it")
@@ -242,8 +238,8 @@ def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGri
     if len(label_values) == 256:  # in binary pictures all values but 0 mean the same
         if len(found) > 2 and found[-1] < 128:
             message = (
-                f"its values {list_some(found)} look like several classes, and pairs of "
-                "pictures have one"
+                f"its values {list_some(found)} look like several classes, and pairs of pictures "
+                "have one"
             )
             raise fail(
                 message,

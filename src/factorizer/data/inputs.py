@@ -109,10 +109,8 @@ def read_folder(
         if not found[0] and not found[1]:
             message = "it holds no NIfTI file or picture, and no known layout is recognized in it"
             remedy = (
-                "give an image (DICOM must be converted first), a folder of them, a CSV list "
-                "with the "
-                "columns case, "
-                f"{', '.join(channels)}, or a data set: {LAYOUTS}"
+                "give an image (DICOM must be converted first), a folder of them, a CSV list with "
+                f"the columns case, {', '.join(channels)}, or a data set: {LAYOUTS}"
             )
             raise UnknownLayout(Problem("", str(folder), message, remedy)) from None
         return found

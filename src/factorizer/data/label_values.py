@@ -20,7 +20,7 @@ from factorizer.data.cases import (
 )
 from factorizer.data.images import LABEL_ROUNDING, open_image
 from factorizer.data.naming import is_picture
-from factorizer.doctor import available_cores
+from factorizer.hardware import available_cores
 
 FOREGROUND = {"foreground": 1}
 MOST_LABELS = 100  # of a file; one with more is an image

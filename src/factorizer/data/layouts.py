@@ -55,13 +55,11 @@ BRATS_STYLES = {
 BRATS_LABELS = {"edema": 1, "necrosis": 2, "enhancing": 3}
 MOST_FOLDERS = 20_000  # that are looked into for cases of BraTS
 LAYOUTS = (
-    "nnU-Net (dataset.json with channel_names, imagesTr, labelsTr); "
-    "Medical Segmentation Decathlon (dataset.json with modality, imagesTr, labelsTr); "
-    "ISLES'22 (sub-*/ses-*, derivatives); "
-    "BraTS (a folder per case with *_flair.nii.gz or *-t2f.nii.gz); "
-    f"2D pairs (NAME.png and NAME{MASK_SUFFIXES[0]}.png); "
-    "folders images and labels with files of the same names; "
-    "or give a CSV or JSON list with the columns case, label and one per channel"
+    "nnU-Net (dataset.json with channel_names, imagesTr, labelsTr); Medical Segmentation Decathlon "
+    "(dataset.json with modality, imagesTr, labelsTr); ISLES'22 (sub-*/ses-*, derivatives); BraTS "
+    "(a folder per case with *_flair.nii.gz or *-t2f.nii.gz); 2D pairs (NAME.png and "
+    f"NAME{MASK_SUFFIXES[0]}.png); folders images and labels with files of the same names; or give "
+    "a CSV or JSON list with the columns case, label and one per channel"
 )
 
 
@@ -80,8 +78,7 @@ def read_cohort(folder: Path, *, mask_suffix: str | None = None) -> Cohort:
     if folder.is_file():
         message = "it is a file, not a folder"
         remedy = (
-            "unpack it, and give the folder of the data set, or give a list of cases (.csv "
-            "or "
+            "unpack it, and give the folder of the data set, or give a list of cases (.csv or "
             ".json)"
         )
         raise DataError(Problem("", str(folder), message, remedy))

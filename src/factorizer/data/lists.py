@@ -93,9 +93,7 @@ def read_list_cohort(file: Path) -> Cohort:
         )
     if label is None:
         message = (
-            f"it has no column {' or '.join(LABEL_FIELDS)}: there is nothing to train on "
-            "or "
-            "to "
+            f"it has no column {' or '.join(LABEL_FIELDS)}: there is nothing to train on or to "
             "score"
         )
         problems.append(Problem("", str(file), message, "add one with the label files", "warning"))

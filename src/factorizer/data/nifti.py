@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from factorizer.data.capacity import opening_errors
 from factorizer.data.cases import DataError, Problem
+from factorizer.errors import FactorizerError
 
 Array = NDArray[Any]
 KINDS = (nibabel.Nifti1Image, nibabel.Nifti2Image)
@@ -41,7 +42,7 @@ MOST_EXTENSIONS = 1000
 MOST_PADDING = 4096  # bytes of zeros behind the last voxel
 
 
-class NiftiError(ValueError):
+class NiftiError(FactorizerError):
     """What is wrong with a file, and what to do."""
 
     def __init__(self, message: str, remedy: str = "copy or download it again") -> None:

@@ -3,7 +3,7 @@ it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,8 @@ from torch.utils.data import Dataset
 
 from factorizer.config import Augmentation
 from factorizer.data.cache import CaseStore
-from factorizer.data.regions import labels_to_regions
+from factorizer.errors import FactorizerError
+from factorizer.targets import Targets
 
 Array = NDArray[Any]
 ORDER, SAMPLE = 0, 1  # two streams of random numbers
@@ -33,22 +34,21 @@ class PatchDataset(Dataset[dict[str, Any]]):
         *,
         length: int,
         patch_size: Sequence[int],
-        labels: Mapping[str, int],
-        regions: Mapping[str, Sequence[str]],
+        targets: Targets,
         seed: int,
         foreground_fraction: float = 0.0,
         augmentation: Augmentation | None = None,
         spacing_mm: Sequence[float] | None = None,
     ) -> None:
         if not names:
-            raise ValueError("there is no case to take patches from")
+            raise FactorizerError("there is no case to take patches from")
         if (
             augmentation is not None
         ):  # MONAI is slow to import: not for prediction, and before there are workers
             import factorizer.data.augment  # noqa: F401
         self.store, self.names, self.length = store, list(names), length
         self.patch_size, self.seed = tuple(patch_size), seed
-        self.labels, self.regions = dict(labels), {name: tuple(of) for name, of in regions.items()}
+        self.targets = targets
         self.foreground_fraction, self.augmentation, self.spacing_mm = (
             foreground_fraction,
             augmentation,
@@ -93,7 +93,7 @@ class PatchDataset(Dataset[dict[str, Any]]):
         centred = generator.random() < self.foreground_fraction
         pick = generator.random()
         if centred:
-            masks = labels_to_regions(label, self.labels, self.regions)
+            masks = self.targets.masks(label)
             present = [mask for mask in masks if mask.any()]
             if present:
                 region, part = divmod(pick * len(present), 1)
@@ -107,9 +107,7 @@ class PatchDataset(Dataset[dict[str, Any]]):
 
     def target(self, label: Tensor) -> Tensor:
         """Label values (*patch) -> region channels (regions, *patch), as the loss takes them."""
-        return torch.from_numpy(
-            labels_to_regions(label.numpy(), self.labels, self.regions).astype(np.float32)
-        )
+        return torch.from_numpy(self.targets.masks(label.numpy()).astype(np.float32))
 
 
 def cut_patch(

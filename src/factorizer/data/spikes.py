@@ -35,21 +35,13 @@ def note_spikes(case: str, channels: Sequence[str], volume: Volume) -> list[Prob
         in_file = restore_orientation((np.abs(array) == peak)[None], volume.grid)[0]
         place = tuple(np.argwhere(in_file)[0].tolist())
         message = (
-            f"channel {channel} has {count(int(spikes.sum()), 'voxel')} more than {SPIKE} times "
-            "as "
-            "large "
-            "as "
-            "nearly "
-            f"all others: {peak:.4g} at voxel {place}, and {HIGH_PERCENTILE} % are below "
-            f"{usual:.4g}"
+            f"channel {channel} has {count(int(spikes.sum()), 'voxel')} more than {SPIKE} times as "
+            f"large as nearly all others: {peak:.4g} at voxel {place}, and {HIGH_PERCENTILE} % are "
+            f"below {usual:.4g}"
         )
         remedy = (
-            "a z-score makes the rest of the image flat; remove the spike, or set "
-            "data.clip in "
-            "the "
-            "preset "
-            "you "
-            "train"
+            "a z-score makes the rest of the image flat; remove the spike, or set data.clip in the "
+            "preset you train"
         )
         problems.append(Problem(case, "", message, remedy, "warning"))
     return problems

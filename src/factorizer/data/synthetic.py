@@ -20,6 +20,7 @@ from scipy.ndimage import gaussian_filter
 from factorizer.data import brains
 from factorizer.data.brains import Array, Generator
 from factorizer.data.cases import DataError, Problem
+from factorizer.errors import FactorizerError
 from factorizer.files import write_atomically
 
 # mean intensity of each tissue, in the order of brains.py: outside, fluid, grey, white, edema,
@@ -58,11 +59,11 @@ def write_synthetic(
     """Write a data set of the kind brats, isles22 or hippocampus into a folder that does not exist
     or is empty; its cases are numbered from `first`."""
     if kind not in KINDS:
-        raise ValueError(
+        raise FactorizerError(
             f"there is no synthetic data set {kind!r}; choose one of {', '.join(KINDS)}"
         )
     if size < 24 or cases < 1:
-        raise ValueError(f"got {cases} cases of size {size}; give at least 1 case of size 24")
+        raise FactorizerError(f"got {cases} cases of size {size}; give at least 1 case of size 24")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise DataError(
             Problem(

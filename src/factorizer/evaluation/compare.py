@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from factorizer.errors import FactorizerError
 from factorizer.evaluation.differences import (
     Facts,
     RunDifference,
@@ -116,21 +117,16 @@ def read_entry(source: str) -> tuple[str, Path, Path | None]:
     if it has one."""
     name, sign, path = ("", "", "") if Path(source).exists() else source.partition("=")
     if sign and not name.strip():
-        raise ValueError(f"{source!r} has no name before the sign =; give NAME=PATH, or PATH")
+        raise FactorizerError(f"{source!r} has no name before the sign =; give NAME=PATH, or PATH")
     place = Path(path if sign else source)
     if place.is_file():
         folder, scores = place.parent, place
     else:
         folder, scores = place, place / "scores.csv"
         if not scores.is_file():
-            raise ValueError(
-                f"{place} has no scores.csv; give a run that is finished (a cross-validation, "
-                "or "
-                "one "
-                "fold "
-                "of "
-                "it), "
-                "or a scores.csv that `factorizer evaluate` wrote"
+            raise FactorizerError(
+                f"{place} has no scores.csv; give a run that is finished (a cross-validation, or "
+                "one fold of it), or a scores.csv that `factorizer evaluate` wrote"
             )
     configs = [folder / "config.yaml", *sorted(folder.glob("fold*/config.yaml"))]
     config = next((file for file in configs if file.is_file()), None)
@@ -159,12 +155,12 @@ def compare_entries(
     """
     names = [entry.name for entry in entries]
     if len(set(names)) < len(names):
-        raise ValueError(
+        raise FactorizerError(
             f"the systems are named {', '.join(names)}; name each differently, as NAME=PATH"
         )
     reference = reference or names[0]
     if reference not in names:
-        raise ValueError(f"there is no system {reference!r}; choose one of {', '.join(names)}")
+        raise FactorizerError(f"there is no system {reference!r}; choose one of {', '.join(names)}")
     tables = {
         entry.name: {(s.metric, s.region, s.case): s.value for s in entry.scores}
         for entry in entries
@@ -182,9 +178,9 @@ def compare_entries(
         if all((m, r, c) in t for m in metrics for r in regions for t in tables.values())
     ]
     if not regions or not metrics or not cases:
-        raise ValueError(
-            "the systems share no case with the same region and metric; compare runs on the "
-            "same data"
+        raise FactorizerError(
+            "the systems share no case with the same region and metric; compare runs on the same "
+            "data"
         )
     groups: dict[str, list[str]] = {}
     for case in cases:

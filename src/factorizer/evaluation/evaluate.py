@@ -30,9 +30,9 @@ from factorizer.data.layouts import (
     read_cohort,
     strip_ending,
 )
-from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import Mask
 from factorizer.evaluation.scores import HD95Empty, Score, score_label_maps
+from factorizer.targets import Targets
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 PROBABILITIES = "_probabilities"
@@ -99,19 +99,18 @@ def evaluate_folders(
         except DataError as error:
             result.problems.extend(error.problems)
             continue
-        options: dict[str, Any] = {"labels": data.labels, "regions": data.regions}
         spacing = canonical_grid(pair.grid).spacing_mm
         result.scores.extend(
             score_label_maps(
                 name,
                 pair.prediction,
                 pair.reference,
-                **options,
+                targets=data.targets,
                 spacing_mm=spacing,
                 hd95_empty=hd95_empty,
             )
         )
-        result.counts.append(count_voxels(pair, **options))
+        result.counts.append(count_voxels(pair, data.targets))
     return result
 
 
@@ -238,22 +237,17 @@ def read_prediction(
     return read_label(predicted, ours, grid)
 
 
-def count_voxels(
-    pair: Pair, *, labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]
-) -> dict[str, Any]:
+def count_voxels(pair: Pair, targets: Targets) -> dict[str, Any]:
     """A case in the form of nnU-Net's summary.json: counts per region, keyed by the region's label
     values."""
     metrics = {}
-    for region, names in regions.items():
-        masks = (
-            labels_to_regions(m, labels, {region: names})[0]
-            for m in (pair.prediction, pair.reference)
-        )
-        ours, theirs = masks
+    for region, names in targets.regions.items():
+        ours = targets.mask(pair.prediction, region)
+        theirs = targets.mask(pair.reference, region)
         both = int(np.count_nonzero(ours & theirs))
         positive, wanted = int(np.count_nonzero(ours)), int(np.count_nonzero(theirs))
         union = positive + wanted - both
-        metrics[region_key(labels, names)] = {
+        metrics[region_key(targets.labels, names)] = {
             "Dice": 2 * both / (positive + wanted) if union else nan,
             "IoU": both / union if union else nan,
             "TP": both,

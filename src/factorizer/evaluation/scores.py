@@ -16,9 +16,10 @@ from typing import Literal
 
 import numpy as np
 
-from factorizer.data.regions import labels_to_regions
+from factorizer.errors import FactorizerError
 from factorizer.evaluation.metrics import Mask, detect_lesions, dice, hd95_mm
 from factorizer.files import FileError, csv_text, read_csv, write_atomically
+from factorizer.targets import Targets
 
 METRICS = {
     "dice": "overlap, 0 to 1",
@@ -68,8 +69,7 @@ def score_label_maps(
     prediction: Mask,
     reference: Mask,
     *,
-    labels: Mapping[str, int],
-    regions: Mapping[str, Sequence[str]],
+    targets: Targets,
     spacing_mm: Sequence[float],
     hd95_empty: HD95Empty = "diagonal",
 ) -> list[Score]:
@@ -77,10 +77,8 @@ def score_label_maps(
     millilitres = prod(spacing_mm) / 1000
     penalty = penalty_mm(hd95_empty, reference.shape, spacing_mm)
     rows = []
-    for region, names in regions.items():
-        (ours,), (theirs,) = (
-            labels_to_regions(m, labels, {region: names}) for m in (prediction, reference)
-        )
+    for region in targets.regions:
+        ours, theirs = targets.mask(prediction, region), targets.mask(reference, region)
         distance = hd95_mm(ours, theirs, spacing_mm)
         volumes = [np.count_nonzero(mask) * millilitres for mask in (ours, theirs)]
         detection = detect_lesions(ours, theirs)
@@ -165,7 +163,9 @@ def mean_dice(path: Path) -> float:
         else sorted(path.glob("scores.csv")) or sorted(path.glob("fold*/scores.csv"))
     )
     if not files:
-        raise ValueError(f"there is no scores.csv in {path}; give such a file, or a run's folder")
+        raise FactorizerError(
+            f"there is no scores.csv in {path}; give such a file, or a run's folder"
+        )
     cases: dict[str, list[float]] = {}
     for file in files:
         for row in read_scores(file):

@@ -18,6 +18,7 @@ from torch import nn
 from factorizer.config import Preset, build_options
 from factorizer.data.folds import read_fold_of
 from factorizer.files import FileError, read_json
+from factorizer.hardware import choose_device
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.weights import Weights, fit_heads, is_alike, load_strictly, read_weights
 from factorizer.inference.zoo import ModelError, display_name, read_config, zoo_folder
@@ -54,11 +55,8 @@ def load(
         own, name = read_config(folder), display_name(folder)
         if own.data != preset.data or own.inference != preset.inference:
             raise ModelError(
-                f"{name} was trained on other data settings than {display_name(folders[0])}; "
-                "they "
-                "make "
-                "no "
-                "ensemble"
+                f"{name} was trained on other data settings than {display_name(folders[0])}; they "
+                "make no ensemble"
             )
         network = load_network(folder, own, say)
         if speed != "best":
@@ -186,8 +184,7 @@ def apply_speed(network: nn.Module, folder: Path, speed: str) -> None:
             if type(value) is not type(allowed[0]) or value not in allowed:
                 limits = f"{allowed[0]} to {allowed[-1]}"
                 raise ModelError(
-                    f"{file} sets {attribute} of a layer to {value!r}; give {limits}, or tune "
-                    "it "
+                    f"{file} sets {attribute} of a layer to {value!r}; give {limits}, or tune it "
                     "again"
                 )
             setattr(layer, attribute, value)
@@ -233,19 +230,3 @@ def make_network(preset: Preset) -> nn.Module:
     name = preset.model.name
     torch.manual_seed(preset.training.seed)
     return build_model(name, **build_options(preset, name))
-
-
-def choose_device(name: str) -> torch.device:
-    """auto is CUDA or MPS where there is one; a device that is not there is an error."""
-    there = {
-        "cpu": True,
-        "cuda": torch.cuda.is_available(),
-        "mps": torch.backends.mps.is_available(),
-    }
-    if name == "auto":
-        return torch.device(next(device for device in ("cuda", "mps", "cpu") if there[device]))
-    if name not in there:
-        raise ModelError(f"the device is {name!r}; choose auto, cpu, cuda or mps")
-    if not there[name]:
-        raise ModelError(f"there is no {name} device here; `factorizer doctor` lists what there is")
-    return torch.device(name)

@@ -18,9 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.ndimage import label as find_components
 
-from factorizer.data.regions import labels_to_regions, regions_to_labels
+from factorizer.errors import FactorizerError
 from factorizer.files import FileError, read_json, write_atomically
 from factorizer.inference.zoo import display_name
+from factorizer.targets import Targets
 
 Array = NDArray[Any]
 FILE = "postprocessing.json"
@@ -63,25 +64,21 @@ def clean_labels(
     label_map: Array,
     rules: Rules,
     *,
-    labels: Mapping[str, int],
-    regions: Mapping[str, Sequence[str]],
+    targets: Targets,
     spacing_mm: Sequence[float],
 ) -> NDArray[np.uint8]:
     """A label map whose regions are cleaned. What a region loses goes to the region around it, if
     there is one."""
     if not rules:
         return label_map
-    masks = labels_to_regions(label_map, labels, regions)
-    order = sorted(range(len(regions)), key=lambda i: -len(list(regions.values())[i]))
-    for index in order:
-        name = list(regions)[index]
-        masks[index] = clean_mask(masks[index], rules.get(name, Cleaning()), spacing_mm)
-        for inner, names in enumerate(regions.values()):
-            if set(names) < set(
-                list(regions.values())[index]
-            ):  # what was dropped around it is gone inside too
-                masks[inner] &= masks[index]
-    return regions_to_labels(masks, labels, regions)
+    regions = targets.regions
+    masks = dict(zip(regions, targets.masks(label_map), strict=True))
+    for region in sorted(regions, key=lambda name: -len(regions[name])):
+        masks[region] = clean_mask(masks[region], rules.get(region, Cleaning()), spacing_mm)
+        for inner, names in regions.items():
+            if set(names) < set(regions[region]):  # what is dropped around it is dropped inside too
+                masks[inner] &= masks[region]
+    return targets.label_map(np.stack(list(masks.values())))
 
 
 CANDIDATES = [
@@ -118,7 +115,7 @@ def read_rules(folder: Path, regions: Sequence[str]) -> dict[str, Cleaning]:
     file = next((f / FILE for f in (folder, folder.parent) if (f / FILE).is_file()), None)
     if file is None:
         name = display_name(folder)
-        raise ValueError(
+        raise FactorizerError(
             f"{name} has no {FILE}; `factorizer postprocess` chooses one on its cross-validation"
         )
     content = read_json(file)

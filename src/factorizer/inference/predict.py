@@ -21,6 +21,7 @@ from factorizer.data.outputs import (
     write_labels,
     write_probabilities,
 )
+from factorizer.errors import FactorizerError
 from factorizer.files import FileError
 from factorizer.inference.manifest import (
     Facts,
@@ -115,7 +116,7 @@ def output_files(case: Case, out: Path, save_probabilities: bool) -> list[Path]:
 def check_outputs(wanted: Mapping[str, Sequence[Path]], out: Path, *, skip_existing: bool) -> None:
     """Each file is one case's, nothing is overwritten, and the folder can be written to."""
     if out.name.endswith((*NIFTI, *IMAGES_2D)):
-        raise ValueError(
+        raise FactorizerError(
             f"{out} is the name of an image; give a folder, in which each case's labels get its "
             "name"
         )
@@ -123,15 +124,14 @@ def check_outputs(wanted: Mapping[str, Sequence[Path]], out: Path, *, skip_exist
     for case, files in wanted.items():
         for file in files:
             if owner.setdefault(file, case) != case:
-                raise ValueError(
+                raise FactorizerError(
                     f"{file.name} would be a file of the case {owner[file]} and of the case "
-                    f"{case}; "
-                    "rename one of them, or leave out --save-probabilities"
+                    f"{case}; rename one of them, or leave out --save-probabilities"
                 )
     there = [file for file in owner if file.exists()]
     if there and not skip_existing:
         more = f" and {len(there) - 1} more" if len(there) > 1 else ""
-        raise ValueError(
+        raise FactorizerError(
             f"{there[0]}{more} is there already; skip it with --continue, or give another folder"
         )
     try:
@@ -139,7 +139,7 @@ def check_outputs(wanted: Mapping[str, Sequence[Path]], out: Path, *, skip_exist
         with TemporaryFile(dir=out):
             pass
     except OSError as error:
-        raise ValueError(
+        raise FactorizerError(
             f"{out} cannot be written to ({error.strerror}); give another folder"
         ) from None
 
@@ -160,11 +160,9 @@ def check_same_model(
     if found:
         file, words = next(iter(found.items()))
         more = f" (as were {len(found) - 1} more)" if len(found) > 1 else ""
-        raise ValueError(
+        raise FactorizerError(
             f"{file} was made {' and '.join(words[:3])}{more}; give another --output, or remove "
-            "what "
-            "is "
-            "there"
+            "what is there"
         )
 
 
@@ -208,8 +206,7 @@ def predict_case(
     labels = clean_labels(
         segmented.labels,
         rules,
-        labels=preset.data.labels,
-        regions=preset.data.regions,
+        targets=preset.data.targets,
         spacing_mm=prepared.frame.grid.spacing_mm,
     )
     writers: dict[Path, Callable[[Path], object]] = {}

@@ -24,7 +24,7 @@ from factorizer.data.images import (
 )
 from factorizer.data.nifti import describe_wrong_spacing, is_regular
 from factorizer.data.preprocess import Prepared, prepare_case, preprocessing_of
-from factorizer.data.regions import regions_to_labels
+from factorizer.errors import FactorizerError
 from factorizer.inference.restore import restore_slabs
 from factorizer.inference.sliding import Advance, Sliding, average, mirror
 
@@ -71,7 +71,7 @@ class Predictor:
         if mirrored:
             axes = preset.data.mirrored_axes
             if not axes:
-                raise ValueError(
+                raise FactorizerError(
                     "this model never saw mirror images in training; predict without them (no "
                     "--tta)"
                 )
@@ -93,12 +93,12 @@ class Predictor:
         image = np.asarray(image)
         if image.ndim != dims + 1 or len(image) != self.preset.in_channels:
             channels = ", ".join(self.preset.data.channels)
-            raise ValueError(
+            raise FactorizerError(
                 f"the image has the shape {image.shape}; this model takes {dims}D images of "
                 f"{self.preset.in_channels} channels ({channels}), channels first"
             )
         if not np.isfinite(image).all():
-            raise ValueError("some voxels of the image are NaN or infinite; fix the image")
+            raise FactorizerError("some voxels of the image are NaN or infinite; fix the image")
         grid = VoxelGrid(tuple(image.shape[1:]), self.affine_of(spacing_mm, affine))
         volume = Volume(turn_to_canonical(image.astype(np.float32), grid), grid)
         prepared = preprocessing_of(self.preset.data).apply(
@@ -115,34 +115,28 @@ class Predictor:
         they cannot be."""
         dims, own = len(self.preset.data.patch_size), self.preset.data.spacing_mm
         if affine is not None and spacing_mm is not None:
-            raise ValueError(
-                "spacing_mm and affine are both given; the affine says how large voxels are, "
-                "leave "
-                "the "
-                "other"
+            raise FactorizerError(
+                "spacing_mm and affine are both given; the affine says how large voxels are, leave "
+                "the other"
             )
         if affine is None and spacing_mm is None and own is not None:
-            raise ValueError(
-                f"this model works at {' x '.join(f'{size:g}' for size in own)} mm, and the "
-                "size "
-                "of "
-                "the "
-                "image's voxels "
-                "is not given; give spacing_mm=(...) or affine=..."
+            raise FactorizerError(
+                f"this model works at {' x '.join(f'{size:g}' for size in own)} mm, and the size "
+                "of the image's voxels is not given; give spacing_mm=(...) or affine=..."
             )
         if affine is None:
             spacing = (1.0,) * dims if spacing_mm is None else tuple(float(s) for s in spacing_mm)
             if len(spacing) != dims:
-                raise ValueError(f"spacing_mm is {spacing}; give {dims} numbers")
+                raise FactorizerError(f"spacing_mm is {spacing}; give {dims} numbers")
             affine = np.diag([*spacing, 1.0])
         matrix = np.asarray(affine, np.float64)
         if matrix.shape != (dims + 1, dims + 1) or (dims == 3 and not is_regular(matrix)):
-            raise ValueError(
+            raise FactorizerError(
                 f"the affine is {matrix.tolist()}; give a regular {dims + 1} x {dims + 1} matrix"
             )
         wrong = describe_wrong_spacing(np.linalg.norm(matrix[:dims, :dims], axis=0).tolist())
         if wrong:
-            raise ValueError(f"{wrong}; give sizes in mm")
+            raise FactorizerError(f"{wrong}; give sizes in mm")
         return matrix
 
     def prepare(self, case: Case, channels: Sequence[str]) -> Prepared:
@@ -184,9 +178,7 @@ class Predictor:
         for slab in restore_slabs((slab.sigmoid() for slab in finite), prepared.frame):
             rows = slice(row, row := row + slab.shape[1])
             probabilities = slab.numpy()
-            labels[rows] = regions_to_labels(
-                probabilities, data.labels, data.regions, threshold=threshold
-            )
+            labels[rows] = data.targets.label_map(probabilities, threshold=threshold)
             if kept is not None:
                 kept[:, rows] = probabilities
         turned = np.ascontiguousarray(restore_orientation(labels[None], grid)[0])

@@ -38,6 +38,4 @@ def score_case(
     """Every metric of a case, from its logits where they are known."""
     data = predictor.preset.data
     labels, reference, spacing = predict_and_read(predictor, case, settings, logits)
-    return score_label_maps(
-        case.name, labels, reference, labels=data.labels, regions=data.regions, spacing_mm=spacing
-    )
+    return score_label_maps(case.name, labels, reference, targets=data.targets, spacing_mm=spacing)

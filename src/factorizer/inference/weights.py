@@ -144,11 +144,8 @@ def load_strictly(network: nn.Module, weights: Weights, origin: str) -> None:
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ModelError(
-            f"the weights of {origin} are not those of its config.yaml ({wrong[0]}{more}); "
-            "restore the "
-            "one or "
-            "the "
-            "other"
+            f"the weights of {origin} are not those of its config.yaml ({wrong[0]}{more}); restore "
+            "the one or the other"
         )
     network.load_state_dict(weights)
 
@@ -173,12 +170,8 @@ def fit_heads(network: nn.Module, weights: Weights) -> tuple[Weights, str]:
     if missing or unknown:
         saved = "without" if missing else "with"
         remark = (
-            f"its weights were saved {saved} deep supervision, other than config.yaml "
-            "says; "
-            "predictions "
-            "are "
-            "the "
-            "same"
+            f"its weights were saved {saved} deep supervision, other than config.yaml says; "
+            "predictions are the same"
         )
     return kept | missing, remark
 

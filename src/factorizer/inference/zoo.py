@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from factorizer.config import Preset
+from factorizer.errors import FactorizerError
 from factorizer.files import write_atomically
 from factorizer.models.registry import suggestion
 from factorizer.preset_files import ZOO, ZOO_FOLDER, load_preset
@@ -28,7 +29,7 @@ FILES = (
 )  # that a model has from its run, beside its weights
 
 
-class ModelError(ValueError):
+class ModelError(FactorizerError):
     """A trained model that cannot be found or used."""
 
 

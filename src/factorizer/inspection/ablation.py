@@ -20,6 +20,7 @@ from factorizer.data.cache import Settings, settings_for
 from factorizer.data.cases import Cohort
 from factorizer.data.folds import read_own_folds
 from factorizer.data.layouts import read_cohort
+from factorizer.errors import FactorizerError
 from factorizer.evaluation.scores import Score
 from factorizer.evaluation.statistics import bootstrap_mean
 from factorizer.files import FileError, csv_text, read_csv, read_json, write_atomically
@@ -78,11 +79,15 @@ def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) 
     file = folder.parent / "folds.json"
     number = folder.name.removeprefix("fold")
     if not file.is_file() or not number.isdecimal():
-        raise ValueError(f"{folder} held out no cases; give a fold of a run that did, as RUN/fold0")
+        raise FactorizerError(
+            f"{folder} held out no cases; give a fold of a run that did, as RUN/fold0"
+        )
     folds = read_own_folds(file, cohort.cases)
     fold = int(number)
     if fold not in folds:
-        raise ValueError(f"{file} has no fold {fold}; give the data that {folder} was trained on")
+        raise FactorizerError(
+            f"{file} has no fold {fold}; give the data that {folder} was trained on"
+        )
     known = read_json(folder / "cases.json")  # what training could not read is left out here too
     if not isinstance(known, dict):
         raise FileError(folder / "cases.json", "it does not hold the cases of a run")
@@ -189,13 +194,12 @@ def check_baseline(bench: Bench, other: Bench) -> None:
     for what in ("channels", "patch_size", "labels", "regions"):
         values = getattr(ours, what), getattr(theirs, what)
         if values[0] != values[1]:
-            raise ValueError(
-                f"the baseline has the {what} {values[1]}, not {values[0]}; give a run of the "
-                "same "
+            raise FactorizerError(
+                f"the baseline has the {what} {values[1]}, not {values[0]}; give a run of the same "
                 "preset"
             )
     if other.names != bench.names:
-        raise ValueError(
+        raise FactorizerError(
             "the baseline holds out other cases than the run; give a run of the same split and fold"
         )
 
@@ -225,7 +229,7 @@ def check_origin(bench: Bench, file: Path) -> None:
         )
     changed = [name for name in now if now[name] != before.get(name)]
     if changed:
-        raise ValueError(
+        raise FactorizerError(
             f"{file.parent} was begun with other {' and '.join(changed)}; give another folder"
         )
 
@@ -247,7 +251,7 @@ def read_points(file: Path) -> list[Point]:
             for line in lines
         ]
     except (KeyError, ValueError) as error:
-        raise ValueError(
+        raise FactorizerError(
             f"{file} is not a table of an ablation ({error}); remove it, or give another folder"
         ) from None
 

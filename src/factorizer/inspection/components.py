@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from factorizer.errors import FactorizerError
 from factorizer.models.nnunet import ConvBlock
 from factorizer.nn.blocks import FactorizerBlock, ResidualNMF
 from factorizer.nn.unet import UNet
@@ -34,16 +35,15 @@ def layers_of(network: nn.Module) -> list[Layer]:
     """The blocks of a Factorizer or a convolutional U-Net along the data path; 5 of 9 is the
     bridge."""
     if not isinstance(network, UNet):
-        raise ValueError(
-            f"{type(network).__name__} has no blocks that can be looked at; give a Factorizer "
-            "or a "
+        raise FactorizerError(
+            f"{type(network).__name__} has no blocks that can be looked at; give a Factorizer or a "
             "U-Net"
         )
     stages = [*network.encoder, network.bridge, *network.decoder]
     blocks = [block for stage in stages for block in stage]
     parts = [block.mixer if isinstance(block, FactorizerBlock) else block for block in blocks]
     if not all(isinstance(part, ResidualNMF | ConvBlock) for part in parts):
-        raise ValueError(
+        raise FactorizerError(
             "its blocks hold neither a factorization nor convolutions; give a Factorizer or a U-Net"
         )
     return [Layer(number, part) for number, part in enumerate(parts, start=1)]
@@ -63,7 +63,7 @@ def choose_layers(layers: Sequence[Layer], wanted: str) -> list[Layer]:
         numbered = {layer.number: layer for layer in layers}
         return [numbered[number] for number in dict.fromkeys(map(int, wanted.split(",")))]
     except (ValueError, KeyError):
-        raise ValueError(
+        raise FactorizerError(
             f"--layer got {wanted!r}; give first, last, both, all, or numbers from 1 to "
             f"{len(layers)}"
         ) from None

@@ -15,9 +15,8 @@ import numpy as np
 from factorizer.data.cases import Case, DataError, Problem
 from factorizer.data.images import check_dimensions, read_image, read_label, restore_orientation
 from factorizer.data.outputs import encode_nifti, first_file
-from factorizer.data.regions import labels_to_regions
 from factorizer.files import csv_text, write_atomically
-from factorizer.inference.memory import GIB, available_bytes
+from factorizer.hardware import GIB, usable_bytes
 from factorizer.inference.predict import attempt
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Agreement, Alignment, summarize
@@ -59,7 +58,7 @@ class Explainer:
         label = (
             read_label(reference, self.label_values, volume.grid) if reference is not None else None
         )
-        masks = labels_to_regions(label, data.labels, data.regions) if label is not None else None
+        masks = data.targets.masks(label) if label is not None else None
         for model in self.models.values():
             self.check_memory(model, case, volume.array[0].size)
         drawn: list[Row] = []
@@ -90,15 +89,14 @@ class Explainer:
             for chosen in choose_layers(layers_of(model.networks[0]), self.layer)
         ]
         copies = 5 if self.write_volumes else 2
-        wanted, free = copies * 4 * max(widths) * voxels, available_bytes()
+        wanted, free = copies * 4 * max(widths) * voxels, usable_bytes()
         if wanted > free:
             message = (
-                f"{max(widths)} pictures of a layer take {wanted / GIB:.1f} GiB, "
-                f"{free / GIB:.1f} GiB are free"
+                f"{max(widths)} pictures of a layer take {wanted / GIB:.1f} GiB, {free / GIB:.1f} "
+                "GiB are free"
             )
             remedy = (
-                "choose other layers with --layer, write no volumes with --no-volumes, or "
-                "give a "
+                "choose other layers with --layer, write no volumes with --no-volumes, or give a "
                 "smaller image"
             )
             raise DataError(Problem(case.name, "", message, remedy))

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from factorizer.errors import FactorizerError
 from factorizer.nn.blocks import ResidualNMF
 from factorizer.nn.nmf import NMF
 
@@ -38,7 +39,7 @@ def nmf_layers(network: nn.Module) -> list[NMF]:
         module.wrapped_nmf.nmf for module in network.modules() if isinstance(module, ResidualNMF)
     ]
     if not layers:
-        raise ValueError("the network has no NMF layer; give a run of a Factorizer")
+        raise FactorizerError("the network has no NMF layer; give a run of a Factorizer")
     return layers
 
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Literal
 
+from factorizer.errors import FactorizerError
 from factorizer.nn.blocks import FactorizerBlock, ResidualMLP, ResidualNMF, WrappedNMF
 from factorizer.nn.matricize import (
     GlobalMatricize,
@@ -49,7 +50,7 @@ def build_factorizer(
     the NMF layers, numbered from 1 along the data path, each have their own.
     """
     if mixer not in ("nmf", "none"):
-        raise ValueError(f"mixer is {mixer!r}; choose 'nmf' or 'none'")
+        raise FactorizerError(f"mixer is {mixer!r}; choose 'nmf' or 'none'")
     cut = make_matricize(matricize, head_dim, window)
     layers = count(1)
 
@@ -84,5 +85,5 @@ def make_matricize(kind: str, head_dim: int, window: int | Sequence[int] | None)
         return GlobalMatricize(head_dim)
     windowed = {"local": LocalMatricize, "shifted": ShiftedWindowMatricize}
     if kind not in windowed:
-        raise ValueError(f"matricize is {kind!r}; choose one of global, local, shifted")
+        raise FactorizerError(f"matricize is {kind!r}; choose one of global, local, shifted")
     return windowed[kind](head_dim, 8 if window is None else window)

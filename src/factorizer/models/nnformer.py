@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from monai.networks.layers.drop_path import DropPath
 from torch import Tensor, nn
 
+from factorizer.errors import FactorizerError
 from factorizer.models.sizes import check_3d, check_multiple
 from factorizer.nn.matricize import Grid
 from factorizer.nn.unet import Stage
@@ -68,7 +69,7 @@ class WindowAttention(nn.Module):
     ) -> None:
         super().__init__()
         if channels % num_heads:
-            raise ValueError(
+            raise FactorizerError(
                 f"{channels} channels cannot be cut into {num_heads} heads; use a multiple"
             )
         self.num_heads, self.window, self.shift = num_heads, window, shift
@@ -262,10 +263,9 @@ def build_nnformer(
     check_3d(spatial_size, "nnFormer")
     check_multiple(spatial_size, TOTAL_STRIDE, "nnFormer")
     if len(stage_depths) != 4 or len(num_heads) != 4 or min(stage_depths) < 1:
-        raise ValueError(
+        raise FactorizerError(
             f"stage_depths is {tuple(stage_depths)} and num_heads {tuple(num_heads)}; give 4 "
-            "positive "
-            "numbers each"
+            "positive numbers each"
         )
     return NNFormer(
         in_channels=in_channels,

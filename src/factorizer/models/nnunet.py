@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from factorizer.errors import FactorizerError
 from factorizer.nn.resample import CONV
 from factorizer.nn.unet import UNet
 
@@ -23,7 +24,7 @@ class ConvBlock(nn.Module):
     def __init__(self, in_channels: int, out_channels: int, *, dims: int, groups: int) -> None:
         super().__init__()
         if out_channels % groups:
-            raise ValueError(
+            raise FactorizerError(
                 f"{out_channels} channels cannot be normalized in {groups} groups; use a multiple"
             )
         self.conv1 = CONV[dims](in_channels, out_channels, 3, padding=1)

@@ -16,6 +16,7 @@ from math import ceil, log
 import torch
 from torch import Tensor, nn
 
+from factorizer.errors import FactorizerError
 from factorizer.nn.blocks import FactorizerBlock, ResidualMLP
 from factorizer.nn.nmf import full_precision, widen
 from factorizer.nn.unet import UNet
@@ -73,7 +74,7 @@ class FavorAttention(nn.Module):
     ) -> None:
         super().__init__()
         if channels % head_dim:
-            raise ValueError(
+            raise FactorizerError(
                 f"{channels} channels cannot be cut into heads of head_dim {head_dim}; use a "
                 "multiple"
             )
@@ -134,7 +135,7 @@ def build_performer(
     """
     features_drawn = max(1, int(head_dim * log(head_dim))) if num_features is None else num_features
     if features_drawn < 1:
-        raise ValueError(f"num_features is {num_features}; it must be at least 1")
+        raise FactorizerError(f"num_features is {num_features}; it must be at least 1")
     layers = count(1)
 
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> FactorizerBlock:

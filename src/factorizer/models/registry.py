@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
+from factorizer.errors import FactorizerError
+
 if TYPE_CHECKING:
     from torch import nn
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 MODELS = "factorizer.models"
 
 
-class OptionError(TypeError, ValueError):
+class OptionError(FactorizerError, TypeError):
     """A keyword that a system's builder does not have."""
 
 
@@ -176,7 +178,7 @@ def build_model(
     """
     check_name(name)
     if isinstance(spatial_size, int):
-        raise ValueError(
+        raise FactorizerError(
             f"spatial_size is {spatial_size}; give one size per axis, such as {(spatial_size,) * 3}"
         )
     system, known = SYSTEMS[name], options_of(name)
@@ -197,7 +199,7 @@ def build_model(
 
 def check_name(name: str) -> None:
     if name not in SYSTEMS:
-        raise ValueError(
+        raise FactorizerError(
             f"no system is named {name!r}{suggestion(name, SYSTEMS)}; choose one of "
             f"{', '.join(SYSTEMS)}"
         )

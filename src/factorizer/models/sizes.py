@@ -7,27 +7,26 @@ from collections.abc import Iterable, Sequence
 
 from torch import Tensor, nn
 
+from factorizer.errors import FactorizerError
 from factorizer.nn.matricize import AXES
 
 
 def check_multiple(spatial_size: Sequence[int], stride: int, system: str) -> None:
     """Every axis must be a multiple of the system's total stride."""
     if len(spatial_size) not in AXES:
-        raise ValueError(f"spatial_size is {tuple(spatial_size)}; give 2 or 3 sizes")
+        raise FactorizerError(f"spatial_size is {tuple(spatial_size)}; give 2 or 3 sizes")
     for axis, size in zip(AXES[len(spatial_size)], spatial_size, strict=True):
         if size < 1 or size % stride:
             valid = max(1, -(-size // stride)) * stride
-            raise ValueError(
-                f"axis {axis} has {size} voxels, not a multiple of {stride} as {system} needs; "
-                "pad "
-                "to "
-                f"{valid}"
+            raise FactorizerError(
+                f"axis {axis} has {size} voxels, not a multiple of {stride} as {system} needs; pad "
+                f"to {valid}"
             )
 
 
 def check_3d(spatial_size: Sequence[int], system: str) -> None:
     if len(spatial_size) != 3:
-        raise ValueError(
+        raise FactorizerError(
             f"spatial_size is {tuple(spatial_size)}; {system} takes three sizes: it has no 2D form"
         )
 
@@ -36,11 +35,9 @@ def check_fixed_size(x: Tensor, shape: Sequence[int], system: str) -> None:
     """The input must have the very shape (C, *spatial) the network was built for."""
     if tuple(x.shape[1:]) != tuple(shape):
         wanted = ", ".join(map(str, shape))
-        raise ValueError(
+        raise FactorizerError(
             f"input has shape {tuple(x.shape)}; this {system} was built for (B, {wanted}) and "
-            "takes "
-            "no "
-            "other"
+            "takes no other"
         )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from monai.networks.nets.swin_unetr import SwinUNETR
 
+from factorizer.errors import FactorizerError
 from factorizer.models.sizes import check_multiple
 
 TOTAL_STRIDE = 32
@@ -31,11 +32,9 @@ def build_swin_unetr(
     """Build Swin UNETR; the defaults are the paper's. Other sizes work too, in multiples of 32."""
     check_multiple(spatial_size, TOTAL_STRIDE, "Swin UNETR")
     if max(spatial_size) == TOTAL_STRIDE:
-        raise ValueError(
-            f"spatial_size is {tuple(spatial_size)}, which leaves one voxel at the coarsest "
-            "level to "
-            "normalize; "
-            f"make one axis {2 * TOTAL_STRIDE} or more"
+        raise FactorizerError(
+            f"spatial_size is {tuple(spatial_size)}, which leaves one voxel at the coarsest level "
+            f"to normalize; make one axis {2 * TOTAL_STRIDE} or more"
         )
     return SwinUNETR(
         in_channels=in_channels,

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from factorizer.errors import FactorizerError
 from factorizer.models.sizes import check_3d, check_multiple, freeze
 from factorizer.nn.blocks import make_mlp
 from factorizer.nn.unet import resize_position
@@ -206,9 +207,11 @@ def build_transbts(
     check_3d(spatial_size, "TransBTS")
     check_multiple(spatial_size, TOTAL_STRIDE, "TransBTS")
     if width % 8:
-        raise ValueError(f"width is {width}; it must be a multiple of 8, the groups of GroupNorm")
+        raise FactorizerError(
+            f"width is {width}; it must be a multiple of 8, the groups of GroupNorm"
+        )
     if embed_dim % num_heads:
-        raise ValueError(f"embed_dim is {embed_dim}, not a multiple of num_heads {num_heads}")
+        raise FactorizerError(f"embed_dim is {embed_dim}, not a multiple of num_heads {num_heads}")
     return TransBTS(
         in_channels=in_channels,
         out_channels=out_channels,

@@ -19,6 +19,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from factorizer.errors import FactorizerError
+
 AXES = {2: "HW", 3: "HWD"}
 
 
@@ -65,7 +67,7 @@ class Matricize(ABC):
 
     def __init__(self, head_dim: int) -> None:
         if head_dim < 1:
-            raise ValueError(f"head_dim is {head_dim}; it must be at least 1")
+            raise FactorizerError(f"head_dim is {head_dim}; it must be at least 1")
         self.head_dim = head_dim
 
     def __repr__(self) -> str:
@@ -83,9 +85,9 @@ class Matricize(ABC):
     def check_channels(self, channels: int) -> None:
         """Raise unless the channels can be cut into heads."""
         if channels % self.head_dim:
-            raise ValueError(
-                f"{channels} channels cannot be cut into heads of head_dim {self.head_dim}; "
-                f"use a multiple of {self.head_dim}, or another head_dim"
+            raise FactorizerError(
+                f"{channels} channels cannot be cut into heads of head_dim {self.head_dim}; use a "
+                f"multiple of {self.head_dim}, or another head_dim"
             )
 
     def matricize(self, x: Tensor) -> Tensor:
@@ -107,12 +109,10 @@ class Matricize(ABC):
             prod(grids[0].window),
         )
         if (matrices.shape[2], matrices.shape[4]) != expected:
-            raise ValueError(
+            raise FactorizerError(
                 f"matrices of shape {tuple(matrices.shape)} do not come from a map of "
-                f"{tuple(spatial_size)} voxels, "
-                f"which has {expected[0]} windows of {expected[1]}; give the spatial size of "
-                "the "
-                "matricized map"
+                f"{tuple(spatial_size)} voxels, which has {expected[0]} windows of {expected[1]}; "
+                "give the spatial size of the matricized map"
             )
         windows = matrices.permute(0, 2, 4, 1, 3).flatten(3)  # (B, windows, N, C)
         parts = zip(grids, windows.chunk(len(grids), 1), strict=True)
@@ -139,7 +139,7 @@ class LocalMatricize(Matricize):
         for axis, size, p in zip(AXES[len(window)], spatial_size, window, strict=True):
             if size % p:
                 valid = -(-size // p) * p
-                raise ValueError(
+                raise FactorizerError(
                     f"axis {axis} has {size} voxels, not a multiple of window {p}; pad to {valid}"
                 )
         return tuple(Grid(window, shift) for shift in self.shifts(window))
@@ -166,10 +166,14 @@ class ShiftedWindowMatricize(LocalMatricize):
 def per_axis(value: int | Sequence[int], dims: int, name: str) -> tuple[int, ...]:
     """One number per axis, from one for all or one for each."""
     if dims not in AXES:
-        raise ValueError(f"a map has {dims} axes besides batch and channels; it must have 2 or 3")
+        raise FactorizerError(
+            f"a map has {dims} axes besides batch and channels; it must have 2 or 3"
+        )
     values = (value,) * dims if isinstance(value, int) else tuple(value)
     if len(values) != dims or min(values) < 1:
-        raise ValueError(f"{name} is {value}; give one positive number, or {dims}, one per axis")
+        raise FactorizerError(
+            f"{name} is {value}; give one positive number, or {dims}, one per axis"
+        )
     return values
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from factorizer.errors import FactorizerError
 from factorizer.nn.updates import TINY, Update, hals_update, mu_update
 from factorizer.nn.variants import VARIANTS
 
@@ -134,9 +135,11 @@ class NMF(nn.Module):
         for name in ("rank", "num_iters"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
-                raise ValueError(f"{name} is {value!r}; it must be a whole number of at least 1")
+                raise FactorizerError(
+                    f"{name} is {value!r}; it must be a whole number of at least 1"
+                )
         if self.solver not in (*SOLVERS, *VARIANTS):
-            raise ValueError(
+            raise FactorizerError(
                 f"solver is {self.solver!r}; choose one of {', '.join((*SOLVERS, *VARIANTS))}"
             )
 
@@ -186,7 +189,7 @@ class NMF(nn.Module):
         """
         self.check()
         if x.ndim < 2:
-            raise ValueError(f"x has shape {tuple(x.shape)}; NMF takes matrices (..., M, N)")
+            raise FactorizerError(f"x has shape {tuple(x.shape)}; NMF takes matrices (..., M, N)")
         with full_precision(x):
             x = widen(x)
             f, g = self.initial_factors(x.shape[-2], x.shape[-1], dtype=x.dtype)

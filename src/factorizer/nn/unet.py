@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from factorizer.errors import FactorizerError
 from factorizer.nn.matricize import AXES, per_axis
 from factorizer.nn.resample import CONV, F_CONV, Downsample, Upsample
 
@@ -45,15 +46,17 @@ class UNet(nn.Module):
         super().__init__()
         dims = len(spatial_size)
         if dims not in CONV:
-            raise ValueError(f"spatial_size is {tuple(spatial_size)}; give 2 or 3 sizes")
+            raise FactorizerError(f"spatial_size is {tuple(spatial_size)}; give 2 or 3 sizes")
         if len(widths) < 2:
-            raise ValueError(f"widths is {tuple(widths)}; give at least 2, the last for the bridge")
+            raise FactorizerError(
+                f"widths is {tuple(widths)}; give at least 2, the last for the bridge"
+            )
         self.in_channels, self.deep_supervision = in_channels, deep_supervision
         level_strides = per_level(strides, len(widths) - 1, dims)
         self.total_stride = tuple(prod(axis) for axis in zip(*level_strides, strict=True))
         depths = tuple(depths) if depths is not None else (1,) * len(widths)
         if len(depths) != len(widths) or min(depths) < 1:
-            raise ValueError(
+            raise FactorizerError(
                 f"depths is {depths}; give {len(widths)} positive numbers, one per width"
             )
         self.check_size(spatial_size)
@@ -115,7 +118,7 @@ class UNet(nn.Module):
         dims = len(self.total_stride)
         if x.ndim != dims + 2 or x.shape[1] != self.in_channels:
             expected = ", ".join(AXES[dims])
-            raise ValueError(
+            raise FactorizerError(
                 f"input has shape {tuple(x.shape)}; this model takes (B, {self.in_channels}, "
                 f"{expected})"
             )
@@ -128,11 +131,9 @@ class UNet(nn.Module):
         for axis, size, total in zip(axes, spatial_size, self.total_stride, strict=True):
             if size < 1 or size % total:
                 valid = max(1, -(-size // total)) * total
-                raise ValueError(
-                    f"axis {axis} has {size} voxels, not a multiple of total stride {total}; "
-                    "pad "
-                    "to "
-                    f"{valid}"
+                raise FactorizerError(
+                    f"axis {axis} has {size} voxels, not a multiple of total stride {total}; pad "
+                    f"to {valid}"
                 )
 
 
@@ -160,7 +161,7 @@ def per_level(
     """One stride per level and axis, from one for all, one per level, or one per level and axis."""
     values = [strides] * levels if isinstance(strides, int) else list(strides)
     if len(values) != levels:
-        raise ValueError(
+        raise FactorizerError(
             f"strides is {strides}; give one number, or {levels}, one per downsampling"
         )
     return [per_axis(value, dims, "stride") for value in values]

@@ -98,12 +98,6 @@ def peak_mib_of_system(name: str, options: Mapping[str, Any], mode: str) -> floa
     raise RuntimeError(f"measuring the memory of {name} failed:\n{done.stderr[-2000:]}")
 
 
-def available_mib() -> float:
-    """Memory that a process can get now."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("MemAvailable"))
-
-
 def make_input(options: Mapping[str, Any]) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     return torch.randn(1, options["in_channels"], *options["spatial_size"], generator=generator)

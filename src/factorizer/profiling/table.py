@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from factorizer.config import Preset, build_options
+from factorizer.hardware import free_bytes
 from factorizer.models.registry import build_model
 from factorizer.preset_files import load_preset
 
@@ -106,7 +107,7 @@ def measure_time(
     """
     from factorizer.profiling import measure
 
-    room = 0.9 * measure.available_mib() - measure.KEPT / 2**20
+    room = 0.9 * free_bytes() / 2**20 - measure.KEPT / 2**20
     weights = sum(row.params * 4 / 2**20 for row in rows if row.params)
     fits = [
         row.model
@@ -124,10 +125,8 @@ def measure_time(
         timed = measure.time_interleaved(steps, rounds, advance)
         seconds[mode] = {name: statistics.median(values) for name, values in timed.items()}
     note = (
-        f"not timed: its training does not fit in the {room / 1024:.1f} GiB that are free "
-        "beside "
-        "the "
-        "others"
+        f"not timed: its training does not fit in the {room / 1024:.1f} GiB that are free beside "
+        "the others"
     )
     return [
         replace(

@@ -12,6 +12,7 @@ from factorizer.data.cases import DataError, Problem
 from factorizer.data.images import read_image
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
+from factorizer.errors import FactorizerError
 from factorizer.evaluation.evaluate import (
     Pair,
     References,
@@ -74,10 +75,9 @@ class Gallery:
                     )
                 )
             return spread({case: float(index) for index, case in enumerate(predicted)}, count)
-        labels, regions = self.settings.labels, self.settings.regions
         scores = {
             case: fmean(
-                mean_dice(p.prediction, p.reference, labels, regions)
+                mean_dice(p.prediction, p.reference, self.settings.targets)
                 for p in self.pairs(case).values()
             )
             for case in track(scored, "choosing cases")
@@ -95,7 +95,7 @@ class Gallery:
     def read(self, case: str, channel: str) -> Example:
         if channel not in self.settings.channels:
             listed = ", ".join(self.settings.channels)
-            raise ValueError(f"there is no channel {channel!r}; choose one of {listed}")
+            raise FactorizerError(f"there is no channel {channel!r}; choose one of {listed}")
         volume = read_image(self.cases[case], [channel])
         if case in self.references.cases:
             pairs = self.pairs(case)

@@ -15,10 +15,10 @@ from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
 from factorizer.data.contact_sheet import draw_legend, label_colors, pick_slice
-from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import dice
 from factorizer.reports.escapes import escape_label
 from factorizer.reports.figures import png
+from factorizer.targets import Targets
 
 Array = NDArray[Any]
 OPACITY = 0.55
@@ -36,9 +36,7 @@ class Example:
     spacing_mm: Sequence[float] = (1.0, 1.0, 1.0)
 
 
-def draw_examples(
-    examples: Sequence[Example], *, labels: Mapping[str, int], regions: Mapping[str, Sequence[str]]
-) -> bytes:
+def draw_examples(examples: Sequence[Example], *, targets: Targets) -> bytes:
     """The axial slice where the reference, or without one what was predicted, is largest; where
     there is a reference with the mean Dice of the whole case in the corner."""
     systems = list(examples[0].predictions)
@@ -50,6 +48,7 @@ def draw_examples(
         facecolor="black",
     )
     panels = figure.subplots(len(examples), len(columns), squeeze=False)
+    labels = targets.labels
     colors = label_colors(labels)
     for row, example in zip(panels, examples, strict=True):
         maps: list[Array | None] = [example.predictions[name] for name in systems]
@@ -74,13 +73,13 @@ def draw_examples(
         if example.reference is None:
             continue
         for panel, name in zip(row[1:], systems, strict=False):
-            score = 100 * mean_dice(example.predictions[name], example.reference, labels, regions)
+            score = 100 * mean_dice(example.predictions[name], example.reference, targets)
             write_over(panel, f"{score:.1f}", size=9)
     for panel, title in zip(panels[0], columns, strict=True):
         panel.set_title(escape_label(title), color="white", size=9)
     unions = [
         f"{region} = {' + '.join(names)}"
-        for region, names in regions.items()
+        for region, names in targets.regions.items()
         if [region] != list(names)
     ]
     legend = draw_legend(
@@ -124,14 +123,10 @@ def paint(
     return picture
 
 
-def mean_dice(
-    prediction: Array,
-    reference: Array,
-    labels: Mapping[str, int],
-    regions: Mapping[str, Sequence[str]],
-) -> float:
-    masks = (labels_to_regions(m, labels, regions) for m in (prediction, reference))
-    return float(np.mean([dice(ours, theirs) for ours, theirs in zip(*masks, strict=True)]))
+def mean_dice(prediction: Array, reference: Array, targets: Targets) -> float:
+    """Over regions."""
+    pairs = zip(targets.masks(prediction), targets.masks(reference), strict=True)
+    return float(np.mean([dice(ours, theirs) for ours, theirs in pairs]))
 
 
 def spread(scores: Mapping[str, float], count: int) -> list[str]:

@@ -173,9 +173,7 @@ def report(comparison: Comparison, figures: Sequence[str]) -> str:
         "The cases of one patient were averaged first."
         if comparison.per_patient
         else "Cases count as independent: where several are of one patient, intervals and p are "
-        "too "
-        "small "
-        "(--data)."
+        "too small (--data)."
     )
     conventions = describe_conventions(
         "nan" if any(has_nan(comparison, name) for name in comparison.names) else "diagonal"

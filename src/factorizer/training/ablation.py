@@ -127,8 +127,7 @@ def check_variants(preset: Preset, tables: Sequence[str]) -> None:
             )
             if same != variant.name:
                 raise RunError(
-                    f"with this preset {variant.name!r} is the same as {same!r}; change its "
-                    "model "
+                    f"with this preset {variant.name!r} is the same as {same!r}; change its model "
                     "section"
                 )
 

@@ -47,11 +47,8 @@ def warn_of_known_cases(init: str, held_out: Sequence[str], say: Say) -> None:
     if known:
         say(
             f"{known} of the {len(held_out)} held-out cases have names of cases that {init} was "
-            "trained "
-            "on: "
-            "if "
-            "they "
-            "are the same, scores will be too good; give a fold that held them out"
+            "trained on: if they are the same, scores will be too good; give a fold that held them "
+            "out"
         )
 
 

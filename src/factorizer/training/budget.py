@@ -15,6 +15,7 @@ from typing import Any
 from factorizer.config import Preset
 from factorizer.data.check import Report
 from factorizer.data.plan import plan_network
+from factorizer.errors import FactorizerError
 from factorizer.training.time_left import in_words
 from factorizer.words import count
 
@@ -43,7 +44,7 @@ CORE_SECONDS = 5e-7  # of one core for a step, per unit of `work_of` (docs/resul
 LONG = 12 * 3600  # seconds from which a training on a CPU may be a mistake
 
 
-class BudgetError(ValueError):
+class BudgetError(FactorizerError):
     """A time that cannot be planned for."""
 
 
@@ -192,11 +193,8 @@ def apply_schedule(preset: Preset, plan: Schedule, timing: Timing) -> Preset:
         least = (plan.total - plan.training + LEAST_STEPS * 5 * timing.step) / (1 - RESERVE)
         raise BudgetError(
             f"there is time for {count(plan.max_steps, 'step')} only: starting, preparing, "
-            "validating "
-            "and "
-            "scoring "
-            f"take about {in_words(plan.total - plan.training)} on this machine; "
-            f"give --budget {least // 60 + 1:.0f}m or more"
+            f"validating and scoring take about {in_words(plan.total - plan.training)} on this "
+            f"machine; give --budget {least // 60 + 1:.0f}m or more"
         )
     fields: dict[str, Any] = {
         "max_steps": plan.max_steps,
@@ -220,8 +218,8 @@ def explain(preset: Preset, plan: Schedule, timings: dict[str, Timing], budget: 
     reason = f"the largest that makes {ENOUGH_STEPS:,} steps in time" if enough else "the fastest"
     lines.append(f"network: {describe(preset)}: {reason}")
     lines.append(
-        f"max_steps {plan.max_steps:,}: what fits in time at {chosen.step:.3g} s per step, "
-        "reading and augmenting patches included"
+        f"max_steps {plan.max_steps:,}: what fits in time at {chosen.step:.3g} s per step, reading "
+        "and augmenting patches included"
     )
     if training.optimizer == "muon":
         lines.append(
@@ -229,8 +227,7 @@ def explain(preset: Preset, plan: Schedule, timings: dict[str, Timing], budget: 
         )
     else:
         lines.append(
-            f"optimizer {training.optimizer} at {training.learning_rate:g}: the paper's, for "
-            "many "
+            f"optimizer {training.optimizer} at {training.learning_rate:g}: the paper's, for many "
             "steps"
         )
     often = (
@@ -240,10 +237,9 @@ def explain(preset: Preset, plan: Schedule, timings: dict[str, Timing], budget: 
     lines.append(f"checkpoint_every {training.checkpoint_every:,}: about one checkpoint per minute")
     lines.append(
         f"predicted: {in_words(plan.total)} of {in_words(budget)}: starting "
-        f"{in_words(plan.starting)}, preparing cases "
-        f"{in_words(plan.preparing)}, training {in_words(plan.training)}, validating "
-        f"{in_words(plan.validating)}, "
-        f"scoring {in_words(plan.scoring)}; for one fold"
+        f"{in_words(plan.starting)}, preparing cases {in_words(plan.preparing)}, training "
+        f"{in_words(plan.training)}, validating {in_words(plan.validating)}, scoring "
+        f"{in_words(plan.scoring)}; for one fold"
     )
     if plan.max_steps < FEW_STEPS:
         lines.append(
@@ -260,13 +256,7 @@ def warn_of_long_training(preset: Preset, data: Path, cores: int) -> str:
     if seconds < LONG:
         return ""
     return (
-        f"training.max_steps is {steps:,}; on this CPU that takes about {in_words(seconds)}, "
-        "going by "
-        "the "
-        "size "
-        "of "
-        "the "
-        f"network; for one that fits into 2 hours plan with `factorizer data plan {data} -o "
-        "my.yaml "
-        "--budget 2h`"
+        f"training.max_steps is {steps:,}; on this CPU that takes about {in_words(seconds)}, going "
+        "by the size of the network; for one that fits into 2 hours plan with `factorizer data "
+        f"plan {data} -o my.yaml --budget 2h`"
     )

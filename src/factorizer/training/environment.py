@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 
+from factorizer.errors import FactorizerError
+
 RANKS = ("RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")  # of this process among all
 NUMBERS = (
     *RANKS,
@@ -19,7 +21,7 @@ SIZES = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_NTASKS_PER_NOD
 MOST = 1_000_000  # of any of them
 
 
-class RunError(ValueError):
+class RunError(FactorizerError):
     """A run that cannot start or go on as asked."""
 
 
@@ -68,8 +70,7 @@ def processes_started() -> tuple[int, int] | None:
     ):
         if (number_in("SLURM_NTASKS") or 1) > 1 and "SLURM_NTASKS_PER_NODE" not in os.environ:
             raise RunError(
-                "SLURM was given --ntasks; give --ntasks-per-node, the number of GPUs of a "
-                "node, "
+                "SLURM was given --ntasks; give --ntasks-per-node, the number of GPUs of a node, "
                 "instead"
             )
         return number_in("SLURM_NTASKS_PER_NODE") or 1, number_in("SLURM_NNODES") or 1
@@ -92,8 +93,5 @@ def refuse(name: str, reason: str, *, when: bool) -> None:
         text = ascii(os.environ.get(name))[:40]
         raise RunError(
             f"the environment variable {name} is {text}, {reason}; unset it, or start with "
-            "torchrun "
-            "or "
-            "srun as "
-            "docs/cluster.md shows"
+            "torchrun or srun as docs/cluster.md shows"
         )

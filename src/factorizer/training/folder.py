@@ -130,8 +130,7 @@ def check_cases(folder: Path, entries: Mapping[str, Path]) -> None:
             differ = f"{count(len(changed), 'case')} {'differs' if len(changed) == 1 else 'differ'}"
             raise RunError(
                 f"{file.parent} was begun with other data, or with another version of the "
-                "preprocessing: "
-                f"{differ} ({some}); give the same --data, or another --out"
+                f"preprocessing: {differ} ({some}); give the same --data, or another --out"
             )
 
 
@@ -183,12 +182,9 @@ def claim_folder(folder: Path, preset: Preset) -> str:
     if not extended:
         return ""
     return (
-        f"extending from {steps} to {preset.training.max_steps} steps: the learning rate goes "
-        "on "
-        "where "
-        "a "
-        "run of "
-        f"{preset.training.max_steps} steps would be, so the result differs from such a run"
+        f"extending from {steps} to {preset.training.max_steps} steps: the learning rate goes on "
+        f"where a run of {preset.training.max_steps} steps would be, so the result differs from "
+        "such a run"
     )
 
 
@@ -244,12 +240,9 @@ def check_folds(out: Path, folds: Folds) -> None:
         if isinstance(before, list) and before != names:
             changed = sorted(set(map(str, before)) ^ set(names))
             raise RunError(
-                f"{out / 'folds.json'} is not what {folder} was begun with: other cases are "
-                "held out "
-                f"({', '.join(changed[:3])}{', ...' * (len(changed) > 3)}); restore the file, "
-                "or "
-                "give "
-                "another --out"
+                f"{out / 'folds.json'} is not what {folder} was begun with: other cases are held "
+                f"out ({', '.join(changed[:3])}{', ...' * (len(changed) > 3)}); restore the file, "
+                "or give another --out"
             )
 
 

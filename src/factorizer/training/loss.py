@@ -12,6 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from factorizer.errors import FactorizerError
+
 
 def soft_dice_loss(logits: Tensor, target: Tensor, epsilon: float) -> Tensor:
     """1 - (2 <G, P> + eps) / (|G|^2 + |P|^2 + eps), the mean over samples and regions (Eq. 17,
@@ -37,9 +39,9 @@ def supervised_loss(
     neighbour."""
     outputs = [outputs] if isinstance(outputs, Tensor) else outputs
     if len(outputs) > len(weights):
-        raise ValueError(
-            f"the model has {len(outputs)} outputs, but there are {len(weights)} weights; "
-            "give training.deep_supervision_weights one for each"
+        raise FactorizerError(
+            f"the model has {len(outputs)} outputs, but there are {len(weights)} weights; give "
+            "training.deep_supervision_weights one for each"
         )
     total = torch.zeros((), device=target.device)
     for logits, weight in zip(outputs, weights, strict=False):

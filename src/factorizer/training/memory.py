@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from factorizer.config import Preset, build_options
-from factorizer.inference.load import choose_device
-from factorizer.inference.memory import available_bytes
+from factorizer.hardware import choose_device, usable_bytes
 from factorizer.models.registry import build_model
 from factorizer.nn.blocks import Adapter, ResidualMLP, ResidualNMF
 from factorizer.profiling.count import build_without_storage
@@ -59,13 +58,12 @@ def check_memory(preset: Preset, machine: Machine) -> Need:
     device = choose_device(machine.device)
     need = estimate(preset, machine, patches, device)
     on_gpu = device.type == "cuda"
-    free = torch.cuda.mem_get_info()[0] if on_gpu else available_bytes() / local
+    free = torch.cuda.mem_get_info()[0] if on_gpu else usable_bytes() / local
     if need.total > free:
         raise RunError(
             f"training takes about {need.total / GIB:.1f} "
-            f"GiB{f' in each of {local} processes' * (local > 1)}, and "
-            f"{free / GIB:.1f} GiB are free{' on the GPU' * on_gpu}; "
-            f"{advice(preset, machine, need, free)}"
+            f"GiB{f' in each of {local} processes' * (local > 1)}, and {free / GIB:.1f} GiB are "
+            f"free{' on the GPU' * on_gpu}; {advice(preset, machine, need, free)}"
         )
     return need
 
@@ -105,8 +103,7 @@ def estimate(preset: Preset, machine: Machine, patches: int, device: torch.devic
             raise
         raise RunError(
             f"a network of model.widths {list(preset.model.widths)} on data.patch_size "
-            f"{list(preset.data.patch_size)} "
-            "has more numbers than can be counted; lower them"
+            f"{list(preset.data.patch_size)} has more numbers than can be counted; lower them"
         ) from None
     maps = kept.total + GRADIENTS * kept.largest
     return Need(COPIES * weights, maps * (1.0 if machine.precision == "32" else MIXED), patches)

@@ -25,10 +25,11 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from factorizer.config import Preset
 from factorizer.data.cache import CaseStore
 from factorizer.data.patches import PatchDataset
-from factorizer.data.regions import labels_to_regions
+from factorizer.errors import FactorizerError
 from factorizer.evaluation.metrics import dice
 from factorizer.evaluation.scores import Score
 from factorizer.inference.sliding import Sliding
+from factorizer.targets import Targets
 from factorizer.training.checkpoints import REMEDY
 from factorizer.training.environment import RunError
 from factorizer.training.loss import supervised_loss
@@ -127,10 +128,10 @@ class Segmentation(LightningModule):
             outputs, batch["target"], weights=self.supervision_weights, epsilon=self.dice_epsilon
         )
         if not loss.isfinite():
-            raise FloatingPointError(
+            raise FactorizerError(
                 f"the loss is {loss.item()} at step {self.global_step}, on the cases "
-                f"{', '.join(batch['case'])}; "
-                "lower training.learning_rate, set training.gradient_clip, or look at these cases"
+                f"{', '.join(batch['case'])}; lower training.learning_rate, set "
+                "training.gradient_clip, or look at these cases"
             )
         self.log(
             "loss", loss.detach(), prog_bar=True, sync_dist=True, logger=False
@@ -210,21 +211,15 @@ class StepBatches(Sampler[list[int]]):
 class WholeCases(Dataset[dict[str, Any]]):
     """Preprocessed held-out cases with their region masks."""
 
-    def __init__(
-        self,
-        store: CaseStore,
-        names: Sequence[str],
-        labels: Mapping[str, int],
-        regions: Mapping[str, Sequence[str]],
-    ) -> None:
-        self.store, self.names, self.labels, self.regions = store, list(names), labels, regions
+    def __init__(self, store: CaseStore, names: Sequence[str], targets: Targets) -> None:
+        self.store, self.names, self.targets = store, list(names), targets
 
     def __len__(self) -> int:
         return len(self.names)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         image, label = self.store.open(self.names[index])
-        masks = labels_to_regions(label, self.labels, self.regions)
+        masks = self.targets.masks(label)
         return {
             "image": torch.tensor(image),
             "masks": torch.from_numpy(masks),
@@ -242,8 +237,7 @@ def make_patches(
         names,
         length=steps * training.batch_size,
         patch_size=data.patch_size,
-        labels=data.labels,
-        regions=data.regions,
+        targets=data.targets,
         seed=training.seed,
         foreground_fraction=data.foreground_fraction,
         augmentation=data.augmentation,
@@ -290,7 +284,7 @@ class PatchStream(LightningDataModule):
         mine = (
             held_out[self.trainer.global_rank :: self.trainer.world_size] or held_out[:1]
         )  # all must validate
-        self.held_out = WholeCases(self.store, mine, data.labels, data.regions)
+        self.held_out = WholeCases(self.store, mine, data.targets)
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         assert self.trainer is not None

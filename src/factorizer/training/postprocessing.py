@@ -15,7 +15,6 @@ from factorizer.config import Data
 from factorizer.data.cache import settings_for
 from factorizer.data.folds import read_own_folds
 from factorizer.data.layouts import read_cohort
-from factorizer.data.regions import labels_to_regions
 from factorizer.evaluation.metrics import dice
 from factorizer.inference.load import find_models, load
 from factorizer.inference.postprocess import (
@@ -105,10 +104,7 @@ def choose_rules(cases: Sequence[Held], data: Data) -> list[Choice]:
     costs another region something: what goes from a region is gone from those inside it."""
     tried: dict[str, list[list[float]]] = {region: [] for region in data.regions}
     for case in cases:
-        ours, theirs = (
-            labels_to_regions(m.array, data.labels, data.regions)
-            for m in (case.labels, case.reference)
-        )
+        ours, theirs = (data.targets.masks(m.array) for m in (case.labels, case.reference))
         for region, mask, truth in zip(data.regions, ours, theirs, strict=True):
             tried[region].append(try_candidates(mask, truth, case.spacing_mm))
     rules: dict[str, Cleaning] = {}
@@ -130,12 +126,9 @@ def mean_dices(cases: Sequence[Held], rules: Rules, data: Data) -> dict[str, flo
         cleaned = clean_labels(
             case.labels.array,
             rules,
-            labels=data.labels,
-            regions=data.regions,
+            targets=data.targets,
             spacing_mm=case.spacing_mm,
         )
-        masks = (
-            labels_to_regions(m, data.labels, data.regions) for m in (cleaned, case.reference.array)
-        )
+        masks = (data.targets.masks(m) for m in (cleaned, case.reference.array))
         rows.append([dice(ours, theirs) for ours, theirs in zip(*masks, strict=True)])
     return dict(zip(data.regions, np.mean(rows, axis=0).tolist(), strict=True))

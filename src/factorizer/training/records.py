@@ -16,8 +16,8 @@ import torch
 
 from factorizer import __version__
 from factorizer.config import Preset
-from factorizer.doctor import cpu_model
 from factorizer.files import FileError, read_json, write_atomically
+from factorizer.hardware import cpu_model
 from factorizer.preset_files import load_preset
 
 PACKAGES = ("torch", "lightning", "monai", "numpy", "nibabel")

@@ -122,8 +122,8 @@ def train_fold(
     start, step = newest_readable(folder / "checkpoints", say) if resume else (None, 0)
     if step > preset.training.max_steps:
         raise RunError(
-            f"{start} is of step {step}, beyond training.max_steps, "
-            f"{preset.training.max_steps}; {REMEDY}"
+            f"{start} is of step {step}, beyond training.max_steps, {preset.training.max_steps}; "
+            f"{REMEDY}"
         )
     checkpoints = Checkpoints(
         folder / "checkpoints",
@@ -205,12 +205,8 @@ def remarks_on(cohort: Cohort, folds: Folds, preset: Preset) -> Iterator[str]:
     if others:
         verb = "is" if others == 1 else "are"
         yield (
-            f"{count(others, 'case')} of {cohort.root} {verb} in no fold of this run "
-            "(unlabelled, or "
-            "new), "
-            "and "
-            f"{verb} "
-            "left out"
+            f"{count(others, 'case')} of {cohort.root} {verb} in no fold of this run (unlabelled, "
+            f"or new), and {verb} left out"
         )
     yield from map(str, note_renamed_labels(cohort, preset.data.labels))
 
@@ -243,8 +239,7 @@ def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path
             if is_out_of_memory(error):
                 raise RunError(
                     f"the memory does not suffice at step {trainer.global_step}; lower "
-                    "data.patch_size, "
-                    "training.batch_size, model.widths or model.rank"
+                    "data.patch_size, training.batch_size, model.widths or model.rank"
                 ) from error
             if start is None or stream.opened:
                 raise

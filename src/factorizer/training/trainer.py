@@ -16,8 +16,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from factorizer.config import Training
-from factorizer.doctor import available_cores
-from factorizer.inference.load import choose_device
+from factorizer.hardware import available_cores, choose_device
 from factorizer.training.environment import RunError, processes_started
 from factorizer.training.log import LogSteps, make_loggers
 
@@ -51,20 +50,15 @@ class Machine:
         if started is None:
             if (self.nodes or 1) > 1:
                 raise RunError(
-                    f"--nodes is {self.nodes}, but nothing started processes there; use "
-                    "torchrun "
-                    "or "
-                    "srun, as "
-                    "docs/cluster.md shows"
+                    f"--nodes is {self.nodes}, but nothing started processes there; use torchrun "
+                    "or srun, as docs/cluster.md shows"
                 )
             return self.devices or 1, 1
         wanted = self.devices or started[0], self.nodes or started[1]
         if wanted != started:
             raise RunError(
                 f"--devices and --nodes say {wanted[0]} x {wanted[1]}, but {started[0]} x "
-                f"{started[1]} "
-                "processes were "
-                "started; leave the options out"
+                f"{started[1]} processes were started; leave the options out"
             )
         return started
 
@@ -82,8 +76,7 @@ class Machine:
         most = PER_CORE * available_cores()
         if not 0 <= self.workers <= most:
             raise RunError(
-                f"--workers is {self.workers}; give 0 to {most}, {PER_CORE} for each core of "
-                "this "
+                f"--workers is {self.workers}; give 0 to {most}, {PER_CORE} for each core of this "
                 "machine"
             )
         if self.accumulate < 1:
@@ -98,8 +91,7 @@ class Machine:
         if not 1 <= (self.devices or 1) <= most:
             raise RunError(
                 f"--devices is {self.devices}; give 1 to {most}, as many as this machine has or "
-                "can "
-                "feed"
+                "can feed"
             )
 
 
@@ -123,14 +115,13 @@ def share_batch(batch_size: int, accumulate: int, processes: int) -> int:
     if accumulate * processes > batch_size:
         raise RunError(
             f"training.batch_size is {batch_size}, which {processes} devices with {accumulate} "
-            "accumulated "
-            "batches cannot share; give fewer of them (--devices, --accumulate), or a larger batch"
+            "accumulated batches cannot share; give fewer of them (--devices, --accumulate), or a "
+            "larger batch"
         )
     if batch_size % (accumulate * processes):
         raise RunError(
             f"training.batch_size is {batch_size}, which {processes} devices with {accumulate} "
-            "accumulated "
-            f"batches cannot share; use a multiple of {accumulate * processes}"
+            f"accumulated batches cannot share; use a multiple of {accumulate * processes}"
         )
     return batch_size // (accumulate * processes)
 

@@ -23,10 +23,9 @@ from factorizer.data.cases import Case, Cohort, DataError, Problem
 from factorizer.data.check import Report
 from factorizer.data.images import canonical_grid, read_label
 from factorizer.data.plan import Plan
-from factorizer.doctor import available_cores
 from factorizer.evaluation.scores import score_label_maps
-from factorizer.inference.load import choose_device, make_network
-from factorizer.inference.memory import available_bytes
+from factorizer.hardware import available_cores, choose_device, usable_bytes
+from factorizer.inference.load import make_network
 from factorizer.inference.predictor import Predictor
 from factorizer.training.budget import (
     GIB,
@@ -93,8 +92,8 @@ def plan_for_budget(
     planned = apply_schedule(preset, schedule, timings[describe(preset)])
     reasons += explain(planned, schedule, timings, budget)
     reasons.append(
-        f"memory: about {training_bytes(planned) / GIB:.1f} GiB of "
-        f"{free(chosen_device) / GIB:.1f} GiB"
+        f"memory: about {training_bytes(planned) / GIB:.1f} GiB of {free(chosen_device) / GIB:.1f} "
+        "GiB"
     )
     return Plan(planned, (*plan.reasons, *reasons))
 
@@ -203,8 +202,7 @@ class Trial:
             case.name,
             np.roll(reference, 1, axis=0),
             reference,
-            labels=data.labels,
-            regions=data.regions,
+            targets=data.targets,
             spacing_mm=canonical_grid(grid).spacing_mm,
         )
 
@@ -237,7 +235,7 @@ def free(device: torch.device) -> float:
     """Memory that a training may take."""
     if device.type == "cuda":
         return SAFE * torch.cuda.mem_get_info(device)[0]
-    return SAFE * available_bytes()
+    return SAFE * usable_bytes()
 
 
 def describe_machine(device: torch.device) -> str:

@@ -1,0 +1,11 @@
+"""Whose fault it is: an error that a user can fix, or a bug of ours."""
+
+from __future__ import annotations
+
+
+class FactorizerError(ValueError):
+    """Something that the user can fix: data, a run, a model, a preset or an option.
+
+    It is raised on purpose. Its message says what was got, what is allowed, and what to do. Every
+    other exception that leaves the library is a bug.
+    """

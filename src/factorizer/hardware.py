@@ -1,0 +1,99 @@
+"""What this machine has: devices, cores, and memory that a process can still get."""
+
+from __future__ import annotations
+
+import os
+import platform
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from factorizer.errors import FactorizerError
+
+if TYPE_CHECKING:
+    import torch
+
+GIB = 2**30
+PROCESS = Path("/proc/self/statm")
+MEMORY = Path("/proc/meminfo")
+CONTAINER = Path("/sys/fs/cgroup")
+
+
+class DeviceError(FactorizerError):
+    """A device that does not exist here."""
+
+
+def choose_device(name: str) -> torch.device:
+    """A device by name. auto is CUDA or MPS if one exists, otherwise the CPU."""
+    import torch
+
+    exists = {
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+        "cpu": True,
+    }
+    if name == "auto":
+        return torch.device(next(device for device in exists if exists[device]))
+    if name not in exists:
+        raise DeviceError(f"the device is {name!r}; choose auto, cpu, cuda or mps")
+    if not exists[name]:
+        raise DeviceError(
+            f"this machine has no {name} device; `factorizer doctor` lists the devices it has"
+        )
+    return torch.device(name)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_model() -> str:
+    """The name of the processor."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def total_bytes() -> int:
+    """Memory of the machine; 0 where the system does not tell."""
+    if not hasattr(os, "sysconf"):
+        return 0
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def held_bytes() -> int:
+    """Memory that this process holds; 0 where the system does not tell."""
+    if not PROCESS.exists():
+        return 0
+    return int(PROCESS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def free_bytes() -> float:
+    """Memory that this process can still get, from the machine or from its container.
+
+    It is infinite where the system does not tell.
+    """
+    if not MEMORY.exists():
+        return inf
+    lines = MEMORY.read_text().splitlines()
+    free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    return float(min(free, free_in_container()))
+
+
+def free_in_container() -> float:
+    """What the container of this process has left; infinite where there is no limit."""
+    limit, used = CONTAINER / "memory.max", CONTAINER / "memory.current"
+    if not limit.exists() or not used.exists() or limit.read_text().strip() == "max":
+        return inf
+    statistics = (CONTAINER / "memory.stat").read_text().split()
+    reclaimable = int(statistics[statistics.index("inactive_file") + 1])
+    return int(limit.read_text()) - int(used.read_text()) + reclaimable
+
+
+def usable_bytes() -> float:
+    """Memory that this process can have in all: what it holds, and what it can still get."""
+    return free_bytes() + held_bytes()
