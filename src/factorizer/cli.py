@@ -21,9 +21,11 @@ from factorizer.commands import (
     zoo,
 )
 from factorizer.commands.console import Json, SafeConsole, print_json, print_line
+from factorizer.commands.program import DEBUG, Program
 from factorizer.models.registry import SYSTEMS
 
 app = typer.Typer(
+    cls=Program,
     no_args_is_help=True,
     add_completion=False,
     help="Segment 3D medical images with matrix factorization. Research software, not a medical "
@@ -45,8 +47,11 @@ def main(
             "--version", callback=print_version, is_eager=True, help="Print the version and exit."
         ),
     ] = False,
+    debug: Annotated[
+        bool, typer.Option(DEBUG, help="Show the traceback of every error. May stand anywhere.")
+    ] = False,
 ) -> None:
-    pass
+    """`Program` takes --debug from the line before it is parsed; here it is for the help."""
 
 
 @app.command()

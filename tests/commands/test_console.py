@@ -22,7 +22,9 @@ from factorizer.commands.console import (
     print_text,
     say,
 )
+from factorizer.commands.program import reported_errors
 from factorizer.data.cases import Problem
+from factorizer.errors import FactorizerError
 from factorizer.evaluation.scores import Score
 from factorizer.preset_files import load_preset, parse_preset, to_yaml
 
@@ -38,8 +40,8 @@ def test_lines_tables_and_errors_show_names_as_they_are(capsys: pytest.CaptureFi
     add_cells(table, [HOSTILE])
     print_table(table)
     print_table(console.scores_table([Score("a", HOSTILE, "dice", 0.5)]))
-    with pytest.raises(typer.Exit), console.user_errors():
-        raise ValueError(HOSTILE)
+    with pytest.raises(typer.Exit), reported_errors():
+        raise FactorizerError(HOSTILE)
     printed = "".join(capsys.readouterr())
     assert printed.count(SHOWN) == 8
     assert "\x1b" not in printed

@@ -106,7 +106,7 @@ def test_without_a_reference_the_slice_is_where_something_was_predicted() -> Non
     image = np.random.default_rng(0).uniform(1, 2, (16, 16, 8)).astype(np.float32)
     found, nothing = np.zeros((16, 16, 8), np.uint8), np.zeros((16, 16, 8), np.uint8)
     found[4:9, 4:9, 6] = 1
-    style = {"labels": BRATS.labels, "regions": BRATS.regions}
+    style = {"targets": BRATS.targets}
     alone = Example("a", image, None, {"found": found, "nothing": nothing})
     first, second, image_shown = green(draw_examples([alone], **style), 3)
     assert first > 100

@@ -18,7 +18,6 @@ from factorizer.commands.console import (
     say,
     say_written,
     track,
-    user_errors,
 )
 from factorizer.commands.train import Changes, PresetName, Workers, make_progress, settle, stoppable
 from factorizer.errors import FactorizerError
@@ -65,42 +64,37 @@ def inference(
 ) -> None:
     """Turn the layers of a trained model down, as in the paper's Fig. 8: layers kept or removed,
     iterations, rank."""
-    with user_errors():
-        from dataclasses import asdict
+    from dataclasses import asdict
 
-        from factorizer.files import write_atomically
-        from factorizer.inspection.ablation import (
-            check_baseline,
-            fingerprint,
-            make_bench,
-            run_ablation,
-        )
-        from factorizer.inspection.ablation_figure import draw_ablation
-        from factorizer.inspection.settings import Setting, matrix_sizes, nmf_layers, paper_settings
+    from factorizer.files import write_atomically
+    from factorizer.inspection.ablation import (
+        check_baseline,
+        fingerprint,
+        make_bench,
+        run_ablation,
+    )
+    from factorizer.inspection.ablation_figure import draw_ablation
+    from factorizer.inspection.settings import Setting, matrix_sizes, nmf_layers, paper_settings
 
-        bench = make_bench(run, data, device=device, limit=cases)
-        preset = bench.predictor.preset
-        layers = nmf_layers(bench.network)
-        limits = matrix_sizes(bench.network, preset.in_channels, preset.data.patch_size)
-        trained = Setting("as trained", 0, ({},) * len(layers))
-        settings = paper_settings(len(layers), preset.model.head_dim, limits, iterations=iterations)
-        other = (
-            make_bench(baseline, data, device=device, limit=cases) if baseline is not None else None
-        )
-        if other is not None:
-            check_baseline(bench, other)
-        points = run_ablation(bench, [trained, *settings], output / "points.csv", track)
-        references = {"as trained": next(point for point in points if point.study == "as trained")}
-        if other is not None:
-            name = f"baseline ({other.predictor.preset.model.name})"
-            file = output / f"baseline-{fingerprint(other.network)}.csv"
-            (references[name],) = run_ablation(
-                other, [Setting(name, 0, ())], file, track, beside=bench
-            )
-        write_atomically(output / "ablation.png", draw_ablation(points, references))
-        points = [*points, *(point for point in references.values() if point not in points)]
-        say_written(output / "points.csv")
-        say_written(output / "ablation.png")
+    bench = make_bench(run, data, device=device, limit=cases)
+    preset = bench.predictor.preset
+    layers = nmf_layers(bench.network)
+    limits = matrix_sizes(bench.network, preset.in_channels, preset.data.patch_size)
+    trained = Setting("as trained", 0, ({},) * len(layers))
+    settings = paper_settings(len(layers), preset.model.head_dim, limits, iterations=iterations)
+    other = make_bench(baseline, data, device=device, limit=cases) if baseline is not None else None
+    if other is not None:
+        check_baseline(bench, other)
+    points = run_ablation(bench, [trained, *settings], output / "points.csv", track)
+    references = {"as trained": next(point for point in points if point.study == "as trained")}
+    if other is not None:
+        name = f"baseline ({other.predictor.preset.model.name})"
+        file = output / f"baseline-{fingerprint(other.network)}.csv"
+        (references[name],) = run_ablation(other, [Setting(name, 0, ())], file, track, beside=bench)
+    write_atomically(output / "ablation.png", draw_ablation(points, references))
+    points = [*points, *(point for point in references.values() if point not in points)]
+    say_written(output / "points.csv")
+    say_written(output / "ablation.png")
     if json:
         print_json([asdict(point) for point in points])
     else:
@@ -128,7 +122,7 @@ def training(
 ) -> None:
     """Train the variants of the paper's Tables 3 and 4 (without NMF, without MLP, with and without
     positions), or the ways to factorize."""
-    with user_errors(), stoppable("run the same command to resume"):
+    with stoppable("run the same command to resume"):
         check_environment()
         settings = settle(preset, None, changes)
         from factorizer.training.ablation import PAPER, TABLES, ablate_training, fields_of
@@ -192,54 +186,48 @@ def tune(
 ) -> None:
     """Find settings that make a trained model faster and keep its Dice: `predict --speed
     balanced|fast` uses them."""
-    with user_errors():
-        from factorizer.evaluation.scores import mean_of
-        from factorizer.files import write_atomically
-        from factorizer.inference.load import find_models
-        from factorizer.inspection.ablation import make_bench
-        from factorizer.inspection.ablation_figure import draw_front
-        from factorizer.inspection.tuning import Tuner, keep_order, options_of, write_speeds
+    from factorizer.evaluation.scores import mean_of
+    from factorizer.files import write_atomically
+    from factorizer.inference.load import find_models
+    from factorizer.inspection.ablation import make_bench
+    from factorizer.inspection.ablation_figure import draw_front
+    from factorizer.inspection.tuning import Tuner, keep_order, options_of, write_speeds
 
-        bound = parse_loss(max_loss)
-        (folder,) = find_models(run)
-        if (folder / "speeds.json").exists():
-            raise FactorizerError(
-                f"{folder / 'speeds.json'} is there already; remove it to tune again"
-            )
-        if not (folder / "scores.csv").exists():
-            raise FactorizerError(
-                f"{folder} is not trained to its end; finish it with `factorizer train --resume` "
-                "first"
-            )
-        bench = make_bench(run, data, device=device, limit=cases)
-        if len(bench.names) < FEWEST_CASES:
-            raise FactorizerError(
-                f"a loss of Dice cannot be judged by {count(len(bench.names), 'held-out case')}; "
-                f"give at least {FEWEST_CASES}"
-            )
-        with progress_bar() as progress:
-            task = progress.add_task("scoring as trained", total=None)
-            tuner = Tuner(bench, lambda: progress.advance(task))
-            total = sum(len(options_of(module.num_iters)) for module in tuner.modules)
-            progress.update(task, description="single layers", total=total, completed=0)
-            singles = tuner.singles()
-            progress.update(task, description="combining", total=None)
-            limits = {"balanced": bound / 2, "fast": bound}
-            found = {
-                name: tuner.confirm(tuner.combine(singles, limit)) for name, limit in limits.items()
-            }
-        speeds = keep_order(found)
-        points = [(t.time_ratio, t.dice, t.name) for t in tuner.trials]
-        trained = mean_of(tuner.reference.values())
-        chosen = {"best": (1.0, trained)} | {
-            name: (t.time_ratio, t.dice) for name, t in speeds.items()
-        }
-        write_atomically(
-            folder / "speeds.png", draw_front([(1.0, trained, "as trained"), *points], chosen)
+    bound = parse_loss(max_loss)
+    (folder,) = find_models(run)
+    if (folder / "speeds.json").exists():
+        raise FactorizerError(f"{folder / 'speeds.json'} is there already; remove it to tune again")
+    if not (folder / "scores.csv").exists():
+        raise FactorizerError(
+            f"{folder} is not trained to its end; finish it with `factorizer train --resume` first"
         )
-        say_written(folder / "speeds.png")
-        if speeds:
-            say_written(write_speeds(folder, speeds))
+    bench = make_bench(run, data, device=device, limit=cases)
+    if len(bench.names) < FEWEST_CASES:
+        raise FactorizerError(
+            f"a loss of Dice cannot be judged by {count(len(bench.names), 'held-out case')}; "
+            f"give at least {FEWEST_CASES}"
+        )
+    with progress_bar() as progress:
+        task = progress.add_task("scoring as trained", total=None)
+        tuner = Tuner(bench, lambda: progress.advance(task))
+        total = sum(len(options_of(module.num_iters)) for module in tuner.modules)
+        progress.update(task, description="single layers", total=total, completed=0)
+        singles = tuner.singles()
+        progress.update(task, description="combining", total=None)
+        limits = {"balanced": bound / 2, "fast": bound}
+        found = {
+            name: tuner.confirm(tuner.combine(singles, limit)) for name, limit in limits.items()
+        }
+    speeds = keep_order(found)
+    points = [(t.time_ratio, t.dice, t.name) for t in tuner.trials]
+    trained = mean_of(tuner.reference.values())
+    chosen = {"best": (1.0, trained)} | {name: (t.time_ratio, t.dice) for name, t in speeds.items()}
+    write_atomically(
+        folder / "speeds.png", draw_front([(1.0, trained, "as trained"), *points], chosen)
+    )
+    say_written(folder / "speeds.png")
+    if speeds:
+        say_written(write_speeds(folder, speeds))
     rows = [
         {
             "speed": name,

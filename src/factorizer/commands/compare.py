@@ -21,7 +21,6 @@ from factorizer.commands.console import (
     say,
     say_written,
     track,
-    user_errors,
 )
 from factorizer.errors import FactorizerError
 
@@ -69,25 +68,24 @@ def compare(
 ) -> None:
     """Compare systems on the cases they share: the paper's table, tests, intervals, box plots,
     ranking."""
-    with user_errors():
-        if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise FactorizerError(f"{output} is not an empty folder; give another")
-        from factorizer.evaluation.compare import compare_entries, load_entry, read_entry
-        from factorizer.files import write_atomically
-        from factorizer.profiling.table import cost_of_run
-        from factorizer.reports.tables import comparison_files
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise FactorizerError(f"{output} is not an empty folder; give another")
+    from factorizer.evaluation.compare import compare_entries, load_entry, read_entry
+    from factorizer.files import write_atomically
+    from factorizer.profiling.table import cost_of_run
+    from factorizer.reports.tables import comparison_files
 
-        found = [read_entry(source) for source in sources]
-        entries = [
-            load_entry(name, scores, cost_of_run(config) if config else None)
-            for name, scores, config in track(found, "reading")
-        ]
-        config = next((config for _, _, config in found if config), None)
-        patients = find_patients(data, config, entries) if data else None
-        comparison = compare_entries(entries, reference=reference, patients=patients)
-        for name, content in comparison_files(comparison).items():
-            write_atomically(output / name, content)
-            say_written(output / name)
+    found = [read_entry(source) for source in sources]
+    entries = [
+        load_entry(name, scores, cost_of_run(config) if config else None)
+        for name, scores, config in track(found, "reading")
+    ]
+    config = next((config for _, _, config in found if config), None)
+    patients = find_patients(data, config, entries) if data else None
+    comparison = compare_entries(entries, reference=reference, patients=patients)
+    for name, content in comparison_files(comparison).items():
+        write_atomically(output / name, content)
+        say_written(output / name)
     if json:
         print_json(as_json(comparison))
     else:
@@ -209,37 +207,33 @@ def qualitative(
 ) -> None:
     """Draw segmentations side by side: a row per case, the ground truth first if it is known, then
     a column per system."""
-    with user_errors():
-        refuse_existing(output)
-        if cases and rows:
-            raise FactorizerError(
-                "--rows is for cases that are not named; leave it out with --cases"
-            )
-        if output.suffix != ".png":
-            raise FactorizerError(f"--output got {output}; give a name that ends in .png")
-        from factorizer.files import write_atomically
-        from factorizer.preset_files import load_preset
-        from factorizer.reports.examples import Gallery
-        from factorizer.reports.qualitative import draw_examples
+    refuse_existing(output)
+    if cases and rows:
+        raise FactorizerError("--rows is for cases that are not named; leave it out with --cases")
+    if output.suffix != ".png":
+        raise FactorizerError(f"--output got {output}; give a name that ends in .png")
+    from factorizer.files import write_atomically
+    from factorizer.preset_files import load_preset
+    from factorizer.reports.examples import Gallery
+    from factorizer.reports.qualitative import draw_examples
 
-        settings = load_preset(preset).data
-        folders = [parse_folder(text) for text in predictions]
-        if len(dict(folders)) < len(folders):
-            raise FactorizerError(
-                f"the systems are named {', '.join(n for n, _ in folders)}; name each as "
-                "NAME=FOLDER"
-            )
-        gallery = Gallery(data, dict(folders), settings, references=references)
-        print_problems(gallery.problems)
-        chosen = gallery.choose(
-            [name.strip() for name in cases.split(",")] if cases else None, rows or 4, track
+    settings = load_preset(preset).data
+    folders = [parse_folder(text) for text in predictions]
+    if len(dict(folders)) < len(folders):
+        raise FactorizerError(
+            f"the systems are named {', '.join(n for n, _ in folders)}; name each as NAME=FOLDER"
         )
-        examples = [
-            gallery.read(case, channel or settings.channels[0])
-            for case in track(chosen, "reading cases")
-        ]
-        write_atomically(output, draw_examples(examples, targets=settings.targets))
-        say_written(output)
+    gallery = Gallery(data, dict(folders), settings, references=references)
+    print_problems(gallery.problems)
+    chosen = gallery.choose(
+        [name.strip() for name in cases.split(",")] if cases else None, rows or 4, track
+    )
+    examples = [
+        gallery.read(case, channel or settings.channels[0])
+        for case in track(chosen, "reading cases")
+    ]
+    write_atomically(output, draw_examples(examples, targets=settings.targets))
+    say_written(output)
 
 
 def parse_folder(text: str) -> tuple[str, Path]:

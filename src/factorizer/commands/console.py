@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json as jsonlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -38,16 +37,6 @@ class SafeConsole(Console):
 
     def render_str(self, text: str, **options: Any) -> Text:
         return super().render_str(printable(text), **options)
-
-
-@contextmanager
-def user_errors() -> Iterator[None]:
-    """Show what the user can fix as one message, not as a traceback."""
-    try:
-        yield
-    except (ValueError, FloatingPointError, OSError) as error:
-        print_marked("Error:", "red", str(error))
-        raise typer.Exit(2) from None
 
 
 def print_marked(mark: str, color: str, text: str) -> None:
@@ -150,7 +139,7 @@ def print_problems(problems: Iterable[Problem]) -> None:
 
 def print_problem(problem: Problem) -> None:
     """One line on standard error, never cut."""
-    color = {"error": "red", "warning": "yellow"}[problem.severity]
+    color = {"error": "red", "warning": "yellow", "bug": "red"}[problem.severity]
     print_marked(problem.severity, color, str(problem))
 
 

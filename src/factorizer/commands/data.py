@@ -19,8 +19,8 @@ from factorizer.commands.console import (
     refuse_existing,
     say,
     say_written,
-    user_errors,
 )
+from factorizer.commands.program import exit_for
 from factorizer.errors import FactorizerError
 from factorizer.words import count, printable
 
@@ -59,21 +59,18 @@ def check(
 ) -> None:
     """Read every image and label, print what there is and what is wrong; exit code 1 if there are
     errors."""
-    with user_errors():
-        if figure and figure.suffix != ".png":
-            raise FactorizerError(f"--figure got {figure}; its name must end in .png")
-        if figure:
-            refuse_existing(figure)
-        cohort, report = examine(folder, preset, mask_suffix)
+    if figure and figure.suffix != ".png":
+        raise FactorizerError(f"--figure got {figure}; its name must end in .png")
+    if figure:
+        refuse_existing(figure)
+    cohort, report = examine(folder, preset, mask_suffix)
     if json:
         print_json(report.as_dict())
     else:
         print_report(report)
     if figure and report.cases:
-        with user_errors():
-            draw(cohort, report, figure)
-    if report.errors:
-        raise typer.Exit(1)
+        draw(cohort, report, figure)
+    exit_for(report.problems)
 
 
 @app.command("plan")
@@ -104,27 +101,23 @@ def make_plan(
     regions."""
     from factorizer.files import write_atomically
     from factorizer.preset_files import to_yaml
+    from factorizer.training.budget import parse_budget
 
-    with user_errors():
-        from factorizer.training.budget import parse_budget
+    if output.suffix not in (".yaml", ".yml"):
+        raise FactorizerError(f"-o got {output}; a preset's name ends in .yaml")
+    if output.exists() and not overwrite:
+        raise FactorizerError(f"{output} is there already; give another name, or --overwrite")
+    if device is not None and budget is None:
+        raise FactorizerError(f"--device {device} is for --budget; give that too, or leave it out")
+    seconds = None if budget is None else parse_budget(budget)
+    from factorizer.data.plan import plan_preset
 
-        if output.suffix not in (".yaml", ".yml"):
-            raise FactorizerError(f"-o got {output}; a preset's name ends in .yaml")
-        if output.exists() and not overwrite:
-            raise FactorizerError(f"{output} is there already; give another name, or --overwrite")
-        if device is not None and budget is None:
-            raise FactorizerError(
-                f"--device {device} is for --budget; give that too, or leave it out"
-            )
-        seconds = None if budget is None else parse_budget(budget)
-        from factorizer.data.plan import plan_preset
-
-        cohort, report = examine(folder, None, mask_suffix)
-        print_all_problems(report)
-        plan = plan_preset(cohort, report, mask_suffix=mask_suffix)
-        if seconds is not None:
-            plan = fit_budget(plan, cohort, report, seconds, device or "auto")
-        write_atomically(output, to_yaml(plan.preset))
+    cohort, report = examine(folder, None, mask_suffix)
+    print_all_problems(report)
+    plan = plan_preset(cohort, report, mask_suffix=mask_suffix)
+    if seconds is not None:
+        plan = fit_budget(plan, cohort, report, seconds, device or "auto")
+    write_atomically(output, to_yaml(plan.preset))
     print_plan(plan, output)
     if budget is None:
         say(
@@ -181,33 +174,28 @@ def folds(
     mask_suffix: MaskSuffix = None,
 ) -> None:
     """Deal the cases into folds for cross-validation; a patient is never in two."""
-    with user_errors():
-        from factorizer.data.folds import draw_folds, read_folds, write_folds
-        from factorizer.data.layouts import read_cohort
+    from factorizer.data.folds import draw_folds, read_folds, write_folds
+    from factorizer.data.layouts import read_cohort
 
-        if output.suffix != ".json":
-            raise FactorizerError(f"-o got {output}; the name of folds ends in .json")
-        refuse_existing(output)
-        if split and stratify:
-            raise FactorizerError(
-                "--stratify is for folds that are drawn; leave it out with --split"
-            )
-        cohort = read_cohort(folder, mask_suffix=mask_suffix)
-        origin = (
-            f"split {split.name}" if split else f"seed {seed}{', stratified by volume' * stratify}"
-        )
-        if split:
-            dealt = read_folds(split, cohort.labelled)
-        else:
-            volumes = None
-            if stratify:
-                _, report = examine(folder, None, mask_suffix)
-                print_all_problems(report)
-                volumes = {case.name: 0.0 for case in cohort.cases} | {
-                    case.name: case.ml for case in report.cases
-                }
-            dealt = draw_folds(cohort.labelled, num_folds=number, seed=seed, volumes=volumes)
-        write_folds(output, dealt, origin=origin)
+    if output.suffix != ".json":
+        raise FactorizerError(f"-o got {output}; the name of folds ends in .json")
+    refuse_existing(output)
+    if split and stratify:
+        raise FactorizerError("--stratify is for folds that are drawn; leave it out with --split")
+    cohort = read_cohort(folder, mask_suffix=mask_suffix)
+    origin = f"split {split.name}" if split else f"seed {seed}{', stratified by volume' * stratify}"
+    if split:
+        dealt = read_folds(split, cohort.labelled)
+    else:
+        volumes = None
+        if stratify:
+            _, report = examine(folder, None, mask_suffix)
+            print_all_problems(report)
+            volumes = {case.name: 0.0 for case in cohort.cases} | {
+                case.name: case.ml for case in report.cases
+            }
+        dealt = draw_folds(cohort.labelled, num_folds=number, seed=seed, volumes=volumes)
+    write_folds(output, dealt, origin=origin)
     for fold, names in dealt.items():
         print_line(f"fold {fold}: {count(len(names), 'case')}")
 
@@ -226,7 +214,7 @@ def synth(
 ) -> None:
     """Write synthetic scans in the layout of a real data set: procedural anatomy, no patient,
     public domain."""
-    with user_errors(), progress_bar() as progress:
+    with progress_bar() as progress:
         from factorizer.data.synthetic import write_synthetic
 
         task = progress.add_task("drawing scans", total=cases)

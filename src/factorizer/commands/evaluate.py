@@ -18,8 +18,8 @@ from factorizer.commands.console import (
     say_written,
     scores_table,
     track,
-    user_errors,
 )
+from factorizer.commands.program import exit_for
 from factorizer.errors import FactorizerError
 from factorizer.words import count
 
@@ -64,60 +64,58 @@ def evaluate(
 ) -> None:
     """Score predictions against references: Dice, HD95, volumes and lesions, per case and
     region."""
-    with user_errors():
-        rule = parse_penalty(hd95_empty)
-        if prediction_values not in ("preset", "dataset"):
-            raise FactorizerError(
-                f"--prediction-values got {prediction_values!r}; give preset or dataset"
-            )
-        if output.suffix != ".csv":
-            raise FactorizerError(f"--output got {output}; give a name that ends in .csv")
-        stem = output.stem.removeprefix("scores").strip("_- ")
-        summary = output.with_name(f"summary_{stem}.json" if stem else "summary.json")
-        refuse_existing(output, summary)
-        from dataclasses import asdict
-
-        from factorizer.data.cases import list_some
-        from factorizer.evaluation.evaluate import (
-            evaluate_folders,
-            list_references,
-            make_summary,
-            renamed_values,
+    rule = parse_penalty(hd95_empty)
+    if prediction_values not in ("preset", "dataset"):
+        raise FactorizerError(
+            f"--prediction-values got {prediction_values!r}; give preset or dataset"
         )
-        from factorizer.evaluation.scores import describe_conventions, mean_scores, write_scores
-        from factorizer.files import write_atomically
-        from factorizer.preset_files import load_preset
+    if output.suffix != ".csv":
+        raise FactorizerError(f"--output got {output}; give a name that ends in .csv")
+    stem = output.stem.removeprefix("scores").strip("_- ")
+    summary = output.with_name(f"summary_{stem}.json" if stem else "summary.json")
+    refuse_existing(output, summary)
+    from dataclasses import asdict
 
-        data = load_preset(preset).data
-        theirs = renamed_values(list_references(references, data), data)
-        if theirs:
-            used = data.labels if prediction_values == "preset" else theirs
+    from factorizer.data.cases import list_some
+    from factorizer.evaluation.evaluate import (
+        evaluate_folders,
+        list_references,
+        make_summary,
+        renamed_values,
+    )
+    from factorizer.evaluation.scores import describe_conventions, mean_scores, write_scores
+    from factorizer.files import write_atomically
+    from factorizer.preset_files import load_preset
+
+    data = load_preset(preset).data
+    theirs = renamed_values(list_references(references, data), data)
+    if theirs:
+        used = data.labels if prediction_values == "preset" else theirs
+        say(
+            f"{references} has other label values than the preset; predictions are read as "
+            f"{', '.join(f'{name} = {value}' for name, value in used.items())} "
+            "(--prediction-values)"
+        )
+    result = evaluate_folders(
+        predictions,
+        references,
+        data,
+        hd95_empty=rule,
+        prediction_values=prediction_values,  # type: ignore[arg-type]
+        track=track,
+    )
+    for side, names in result.unmatched.items():
+        if names:
+            other = "reference" if side == "predictions" else "prediction"
             say(
-                f"{references} has other label values than the preset; predictions are read as "
-                f"{', '.join(f'{name} = {value}' for name, value in used.items())} "
-                "(--prediction-values)"
+                f"{count(len(names), side.removesuffix('s'))} without a {other}: {list_some(names)}"
             )
-        result = evaluate_folders(
-            predictions,
-            references,
-            data,
-            hd95_empty=rule,
-            prediction_values=prediction_values,  # type: ignore[arg-type]
-            track=track,
-        )
-        for side, names in result.unmatched.items():
-            if names:
-                other = "reference" if side == "predictions" else "prediction"
-                say(
-                    f"{count(len(names), side.removesuffix('s'))} without a {other}: "
-                    f"{list_some(names)}"
-                )
-        print_problems(result.problems)
-        if result.scores:
-            write_scores(output, result.scores)
-            write_atomically(summary, make_summary(result.counts))
-            say_written(output)
-            say_written(summary)
+    print_problems(result.problems)
+    if result.scores:
+        write_scores(output, result.scores)
+        write_atomically(summary, make_summary(result.counts))
+        say_written(output)
+        say_written(summary)
     if json:
         means = {region: asdict(means) for region, means in mean_scores(result.scores).items()}
         print_json(
@@ -131,8 +129,7 @@ def evaluate(
     else:
         print_table(scores_table(result.scores))
         print_text(describe_conventions(rule))
-    if result.problems:
-        raise typer.Exit(1)
+    exit_for(result.problems)
 
 
 def parse_penalty(text: str) -> HD95Empty:

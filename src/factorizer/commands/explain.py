@@ -20,8 +20,8 @@ from factorizer.commands.console import (
     say,
     say_written,
     track,
-    user_errors,
 )
+from factorizer.commands.program import exit_for
 from factorizer.errors import FactorizerError
 
 if TYPE_CHECKING:
@@ -68,40 +68,39 @@ def explain(
     """Show what layers see: the components of their factorizations (of a U-Net its channels) as
     volumes and a figure, and, where there is a reference, how well each would segment each
     region."""
-    with user_errors():
-        if output.exists() and (not output.is_dir() or any(output.iterdir())):
-            raise FactorizerError(f"{output} is not an empty folder; give another")
-        from dataclasses import asdict
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise FactorizerError(f"{output} is not an empty folder; give another")
+    from dataclasses import asdict
 
-        from factorizer.data.inputs import read_inputs
-        from factorizer.inspection.alignment import summarize
-        from factorizer.inspection.components import choose_layers, layers_of
-        from factorizer.inspection.report import Explainer
+    from factorizer.data.inputs import read_inputs
+    from factorizer.inspection.alignment import summarize
+    from factorizer.inspection.components import choose_layers, layers_of
+    from factorizer.inspection.report import Explainer
 
-        models = load_models(runs, device)
-        data = next(iter(models.values())).preset.data
-        for name, model in models.items():
-            choose_layers(
-                layers_of(model.networks[0]), layer
-            )  # wrong ones are refused before anything is computed
-            if model.preset.data != data:
-                raise FactorizerError(
-                    f"{name} was trained with other data settings; compare runs on the same data"
-                )
-        cases, problems = read_inputs(inputs, data.channels, mask_suffix=data.mask_suffix)
-        print_problems(problems)
-        references, values = find_references(reference, inputs, cases, data)
-        explainer = Explainer(
-            models, layer, output, references=references, label_values=values, write_volumes=volumes
-        )
-        for case in track(cases, "explaining"):
-            for problem in explainer.explain(case):
-                print_problem(problem)
-                problems.append(problem)
-        if list(output.glob("*.png")):
-            say_written(output / "*.png")
-        for file in explainer.write_tables():
-            say_written(file)
+    models = load_models(runs, device)
+    data = next(iter(models.values())).preset.data
+    for name, model in models.items():
+        choose_layers(
+            layers_of(model.networks[0]), layer
+        )  # wrong ones are refused before anything is computed
+        if model.preset.data != data:
+            raise FactorizerError(
+                f"{name} was trained with other data settings; compare runs on the same data"
+            )
+    cases, problems = read_inputs(inputs, data.channels, mask_suffix=data.mask_suffix)
+    print_problems(problems)
+    references, values = find_references(reference, inputs, cases, data)
+    explainer = Explainer(
+        models, layer, output, references=references, label_values=values, write_volumes=volumes
+    )
+    for case in track(cases, "explaining"):
+        for problem in explainer.explain(case):
+            print_problem(problem)
+            problems.append(problem)
+    if list(output.glob("*.png")):
+        say_written(output / "*.png")
+    for file in explainer.write_tables():
+        say_written(file)
     tables = {name: summarize(rows) for name, rows in explainer.rows.items() if rows}
     if json:
         print_json({name: [asdict(row) for row in table] for name, table in tables.items()})
@@ -110,8 +109,7 @@ def explain(
             print_best(name, table)
         if not tables:
             say("no case has a reference: how well components agree with regions is not measured")
-    if any(problem.severity == "error" for problem in problems):
-        raise typer.Exit(1)
+    exit_for(problems)
 
 
 def load_models(runs: list[str], device: str) -> dict[str, Predictor]:

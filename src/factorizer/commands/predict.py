@@ -18,8 +18,8 @@ from factorizer.commands.console import (
     say,
     say_written,
     track,
-    user_errors,
 )
+from factorizer.commands.program import exit_for
 from factorizer.commands.stopping import stoppable
 from factorizer.errors import FactorizerError
 from factorizer.words import count
@@ -95,7 +95,7 @@ def predict(
         f"stopped; finished cases are in {output}. Run the same command with --continue to predict "
         "the others"
     )
-    with stoppable(advice), user_errors():
+    with stoppable(advice):
         if (run is None) == (model is None):
             raise FactorizerError("give either --run RUN or --model zoo:NAME")
         if model is not None and not model.startswith("zoo:"):
@@ -172,7 +172,7 @@ def predict(
                 done.append(result)
                 for problem in (*result.warnings, *result.problems):
                     print_problem(problem)
-    failed = [problem.case for problem in problems if problem.severity == "error"] + [
+    failed = [problem.case for problem in problems if not problem.is_warning] + [
         result.case for result in done if result.problems
     ]
     if json:
@@ -188,8 +188,8 @@ def predict(
         written = sum(1 for r in done if r.file and not r.skipped)
         skipped = sum(r.skipped for r in done)
         typer.echo(f"{output}: {written} written, {skipped} skipped, {len(failed)} failed")
-    if failed:
-        raise typer.Exit(1)
+    problems += [problem for result in done for problem in result.problems]
+    exit_for(problems)
 
 
 def postprocess(
@@ -200,18 +200,17 @@ def postprocess(
 ) -> None:
     """Choose what to clean up after prediction, on the held-out cases of a cross-validation;
     `predict` can apply it."""
-    with user_errors():
-        from dataclasses import asdict
+    from dataclasses import asdict
 
-        from rich.table import Table
+    from rich.table import Table
 
-        from factorizer.inference.postprocess import FILE
-        from factorizer.training.postprocessing import choose_postprocessing
+    from factorizer.inference.postprocess import FILE
+    from factorizer.training.postprocessing import choose_postprocessing
 
-        if (run / FILE).exists():
-            raise FactorizerError(f"{run / FILE} is there already; remove it to choose again")
-        file, choices = choose_postprocessing(run, data, device=device, track=track)
-        say_written(file)
+    if (run / FILE).exists():
+        raise FactorizerError(f"{run / FILE} is there already; remove it to choose again")
+    file, choices = choose_postprocessing(run, data, device=device, track=track)
+    say_written(file)
     if json:
         print_json([asdict(choice) for choice in choices])
         return

@@ -12,7 +12,6 @@ from factorizer.commands.console import (
     goes_to_subcommand,
     print_json,
     print_line,
-    user_errors,
 )
 
 app = typer.Typer(invoke_without_command=True)
@@ -42,8 +41,7 @@ def show_preset(
     FILE."""
     from factorizer.preset_files import load_preset, to_yaml
 
-    with user_errors():
-        preset = load_preset(name)
+    preset = load_preset(name)
     if json:
         print_json(preset.model_dump(mode="json"))
     else:

@@ -16,7 +16,6 @@ from factorizer.commands.console import (
     progress_bar,
     refuse_existing,
     say_written,
-    user_errors,
 )
 from factorizer.errors import FactorizerError
 from factorizer.models.registry import SYSTEMS, check_name
@@ -66,7 +65,7 @@ def profile(
     from factorizer.preset_files import load_preset
     from factorizer.profiling import table
 
-    with user_errors(), progress_bar() as progress:
+    with progress_bar() as progress:
         settings = load_preset(preset)
         names = model or list(SYSTEMS)
         for name in names:

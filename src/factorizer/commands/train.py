@@ -20,7 +20,6 @@ from factorizer.commands.console import (
     say,
     scores_table,
     track,
-    user_errors,
 )
 from factorizer.errors import FactorizerError
 from factorizer.training.environment import check_environment
@@ -118,7 +117,7 @@ def train(
     checkpoint_activations: Recompute = False,
 ) -> None:
     """Train a model on all folds but one and score it on that one."""
-    with user_errors(), stoppable("run the same command with --resume to resume"):
+    with stoppable("run the same command with --resume to resume"):
         check_environment(devices)
         settings = settle(preset, model, changes)
         say_if_long(settings, data, device, resume)
@@ -168,7 +167,7 @@ def cross_validate(
     checkpoint_activations: Recompute = False,
 ) -> None:
     """Train and score every fold, or go on with it, then pool the scores in OUT/scores.csv."""
-    with user_errors(), stoppable("run the same command to resume"):
+    with stoppable("run the same command to resume"):
         check_environment(devices)
         settings = settle(preset, model, changes)
         say_if_long(settings, data, device)

@@ -12,7 +12,6 @@ from factorizer.commands.console import (
     print_json,
     print_table,
     say,
-    user_errors,
 )
 
 if TYPE_CHECKING:
@@ -60,8 +59,7 @@ def show_model(
     """Print a model's card: data, licence, training, scores, intended use and limits."""
     from factorizer.inference.zoo import describe_model
 
-    with user_errors():
-        model = describe_model(name.removeprefix("zoo:"))
+    model = describe_model(name.removeprefix("zoo:"))
     if json:
         print_json(as_json(model))
     else:

@@ -24,11 +24,16 @@ class Problem:
     file: str
     message: str
     remedy: str
-    severity: Literal["error", "warning"] = "error"
+    severity: Literal["error", "warning", "bug"] = "error"
 
     def __str__(self) -> str:
         place = f"{self.file}: " if self.file else f"{self.case}: " if self.case else ""
         return f"{place}{self.message}; {self.remedy}"
+
+    @property
+    def is_warning(self) -> bool:
+        """Whether the case can be used in spite of it."""
+        return self.severity == "warning"
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

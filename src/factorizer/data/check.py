@@ -67,11 +67,11 @@ class Report:
 
     @property
     def errors(self) -> list[Problem]:
-        return [problem for problem in self.problems if problem.severity == "error"]
+        return [problem for problem in self.problems if not problem.is_warning]
 
     @property
     def warnings(self) -> list[Problem]:
-        return [problem for problem in self.problems if problem.severity == "warning"]
+        return [problem for problem in self.problems if problem.is_warning]
 
     @property
     def empty_cases(self) -> list[str]:

@@ -12,7 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 
-from factorizer.data.cases import Case, DataError, Problem
+from factorizer.data.attempts import attempt
+from factorizer.data.cases import Case, Problem
 from factorizer.data.images import check_dimensions
 from factorizer.data.layouts import IMAGES_2D, NIFTI
 from factorizer.data.outputs import (
@@ -83,26 +84,13 @@ def predict_cases(
         options: dict[str, Any] = {"rules": rules or {}, "watch": watch, "warnings": warnings}
         work = partial(predict_case, predictor, case, out, missing, made_with, **options)
         problems = check_done(case, out, wanted[case.name], made_with) or (
-            attempt(case, work) if missing else ()
+            attempt(case.name, work)[1] if missing else ()
         )
         if problems:
             yield Prediction(case.name, problems=problems, warnings=warnings)
         else:
             file, seconds = wanted[case.name][0], time.monotonic() - started
             yield Prediction(case.name, file, seconds, skipped=not missing, warnings=warnings)
-
-
-def attempt(case: Case, work: Callable[[], object]) -> Sequence[Problem]:
-    """Do something with a case; what prevented it, if something did."""
-    try:
-        work()
-    except DataError as error:
-        return error.problems
-    except (MemoryError, RuntimeError, ValueError) as error:
-        return (
-            Problem(case.name, "", f"it failed: {error}", "look at this image; the others go on"),
-        )
-    return ()
 
 
 def output_files(case: Case, out: Path, save_probabilities: bool) -> list[Path]:

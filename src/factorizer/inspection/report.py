@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from factorizer.data.attempts import attempt
 from factorizer.data.cases import Case, DataError, Problem
 from factorizer.data.images import check_dimensions, read_image, read_label, restore_orientation
 from factorizer.data.outputs import encode_nifti, first_file
 from factorizer.files import csv_text, write_atomically
 from factorizer.hardware import GIB, usable_bytes
-from factorizer.inference.predict import attempt
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Agreement, Alignment, summarize
 from factorizer.inspection.components import Layer, choose_layers, layers_of
@@ -48,7 +48,7 @@ class Explainer:
 
     def explain(self, case: Case) -> Sequence[Problem]:
         """Write all about a case; what prevents it, if something does."""
-        return attempt(case, partial(self.look, case))
+        return attempt(case.name, partial(self.look, case))[1]
 
     def look(self, case: Case) -> None:
         data = self.data

@@ -305,7 +305,7 @@ def prepare_cases(
     for problem in store.prepare(
         [*training, *held_out], track=lambda done: track(done, "preparing cases")
     ):
-        say(f"left out: {problem}" if problem.severity == "error" else f"warning: {problem}")
+        say(f"warning: {problem}" if problem.is_warning else f"left out: {problem}")
     for names, purpose in ((training, "to train on"), (held_out, "in the held-out fold")):
         if names and not any(name in store.entries for name in names):
             raise RunError(f"no usable case is left {purpose}")
