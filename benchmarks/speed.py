@@ -24,8 +24,6 @@ from torch import nn
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 
-import textbook
-
 from factorizer import NMF, ShiftedWindowMatricize, WrappedNMF, build_model
 from factorizer.hardware import cpu_model
 from factorizer.profiling.measure import (
@@ -37,6 +35,7 @@ from factorizer.profiling.measure import (
     ratio,
     time_interleaved,
 )
+from testkit import textbook
 
 WINDOW = {64: 4, 128: 8}
 OURS = "Swin Factorizer"

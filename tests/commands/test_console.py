@@ -9,7 +9,6 @@ import pytest
 import typer
 from rich.console import Console
 from typer.testing import CliRunner
-from writing import write_nifti
 
 from factorizer.cli import app
 from factorizer.commands import console
@@ -27,6 +26,7 @@ from factorizer.data.cases import Problem
 from factorizer.errors import FactorizerError
 from factorizer.evaluation.scores import Score
 from factorizer.preset_files import load_preset, parse_preset, to_yaml
+from testkit.writing import write_nifti
 
 HOSTILE = "[/x] [red] :bug: \x1b]0;title\x07\x1b[2J\u202etxt"
 SHOWN = "[/x] [red] :bug: \\x1b]0;title\\x07\\x1b[2J\\u202etxt"

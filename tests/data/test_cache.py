@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from writing import random_image, write_msd, write_nifti
 
 from factorizer.data import cache
 from factorizer.data.cache import CaseStore, Settings
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import Preprocessing
+from testkit.writing import random_image, write_msd, write_nifti
 
 VALUES = {0: 0, 1: 1, 2: 2, 3: 3}
 SETTINGS = Settings(("T1",), VALUES, Preprocessing())

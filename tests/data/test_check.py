@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from typer.testing import CliRunner
-from writing import random_image, random_label, write_isles, write_msd, write_nifti, write_pairs
 
 from factorizer.cli import app
 from factorizer.data.cache import settings_for
@@ -17,6 +16,14 @@ from factorizer.data.images import read_image
 from factorizer.data.layouts import read_cohort
 from factorizer.data.plan import fit_patch, plan_strides
 from factorizer.preset_files import load_preset
+from testkit.writing import (
+    random_image,
+    random_label,
+    write_isles,
+    write_msd,
+    write_nifti,
+    write_pairs,
+)
 
 runner = CliRunner()
 

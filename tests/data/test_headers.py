@@ -9,9 +9,9 @@ import nibabel
 import numpy as np
 import pytest
 from PIL import Image
-from writing import write_nifti
 
 from factorizer.data.headers import count_channels, name_channels
+from testkit.writing import write_nifti
 
 
 @pytest.mark.parametrize("kind", [nibabel.Nifti1Image, nibabel.Nifti2Image])

@@ -11,7 +11,6 @@ import nibabel
 import numpy as np
 import pytest
 from nibabel.orientations import ornt_transform
-from writing import SHAPE, random_image, random_label, write_isles, write_msd, write_nifti
 
 from factorizer.data.cases import Case, Cohort, DataError, Source
 from factorizer.data.images import (
@@ -23,6 +22,7 @@ from factorizer.data.images import (
 )
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import Preprocessing, prepare_case, restore
+from testkit.writing import SHAPE, random_image, random_label, write_isles, write_msd, write_nifti
 
 ORIENTATIONS = [
     np.array(list(zip(axes, signs, strict=True)))

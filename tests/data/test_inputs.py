@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from writing import write_msd, write_nifti
 
 from factorizer.data.cases import DataError
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
 from factorizer.data.synthetic import write_synthetic
+from testkit.writing import write_msd, write_nifti
 
 CHANNELS = ("DWI", "ADC")
 

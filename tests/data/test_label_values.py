@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from writing import random_image, random_label, write_msd, write_nifti
 
 from factorizer.data.cases import Cohort
 from factorizer.data.label_values import name_labels
 from factorizer.data.layouts import read_cohort
+from testkit.writing import random_image, random_label, write_msd, write_nifti
 
 
 def write_labels(folder: Path, *labels: object) -> Cohort:

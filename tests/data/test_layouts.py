@@ -9,15 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from writing import (
-    random_label,
-    write_brats,
-    write_isles,
-    write_msd,
-    write_nifti,
-    write_nnunet,
-    write_pairs,
-)
 
 from factorizer.data import layouts
 from factorizer.data.cases import (
@@ -31,6 +22,15 @@ from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
 from factorizer.data.pictures import read_mask, read_picture
 from factorizer.preset_files import load_preset
+from testkit.writing import (
+    random_label,
+    write_brats,
+    write_isles,
+    write_msd,
+    write_nifti,
+    write_nnunet,
+    write_pairs,
+)
 
 BRATS = load_preset("brats").data
 

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from writing import random_image, random_label, write_nifti
 
 from factorizer.data.cases import DataError, select_channels, select_label_values
 from factorizer.data.check import check_cohort
@@ -19,6 +18,7 @@ from factorizer.data.label_values import name_labels
 from factorizer.data.layouts import read_cohort
 from factorizer.data.plan import plan_preset
 from factorizer.targets import Targets
+from testkit.writing import random_image, random_label, write_nifti
 
 
 def write_files(folder: Path, *names: str, labels: tuple[int, ...] = (0, 1)) -> None:

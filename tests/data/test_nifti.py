@@ -10,13 +10,13 @@ from pathlib import Path
 import nibabel
 import numpy as np
 import pytest
-from writing import SHAPE, random_image, write_nifti
 
 from factorizer.data import capacity
 from factorizer.data.cases import Case, DataError, Source
 from factorizer.data.images import read_image
 from factorizer.data.nifti import read_header, read_voxels
 from factorizer.data.outputs import encode_nifti
+from testkit.writing import SHAPE, random_image, write_nifti
 
 AFFINE = np.array([[-2.0, 0, 0, 30], [0, 1.5, 0, -20], [0, 0, 4.0, 10], [0, 0, 0, 1]])
 SIZE_OF_HEADER, DIM, VOX_OFFSET = 348, 40, 108

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
-from writing import SHAPE, random_image, write_msd, write_nifti
 
 from factorizer.config import Augmentation
 from factorizer.data.cache import CaseStore, Settings
@@ -18,6 +17,7 @@ from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset, cut_patch, padding_of
 from factorizer.data.preprocess import Preprocessing
 from factorizer.targets import Targets
+from testkit.writing import SHAPE, random_image, write_msd, write_nifti
 
 LABELS, REGIONS = {"a": 1, "b": 2, "c": 3}, {"A": ("a",), "BC": ("b", "c")}
 

@@ -11,7 +11,6 @@ import nibabel
 import numpy as np
 import pytest
 from typer.testing import CliRunner
-from writing import write_isles, write_nifti
 
 from factorizer.cli import app
 from factorizer.data.check import check_cohort
@@ -20,6 +19,7 @@ from factorizer.data.intensities import describe_intensities, judge_channel
 from factorizer.data.layouts import read_cohort
 from factorizer.data.plan import plan_preset, round_window
 from factorizer.preset_files import load_preset
+from testkit.writing import write_isles, write_nifti
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 SHAPE = (24, 24, 24)

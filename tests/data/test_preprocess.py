@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from writing import write_nifti
 
 from factorizer.data.cases import Case, DataError, Source
 from factorizer.data.preprocess import (
@@ -20,6 +19,7 @@ from factorizer.data.preprocess import (
     restore,
     zscore,
 )
+from testkit.writing import write_nifti
 
 
 def prepare(

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from typer.testing import CliRunner
-from writing import random_image, write_msd, write_nifti
 
 from factorizer.cli import app
 from factorizer.data.cache import CaseStore, Settings
@@ -17,6 +16,7 @@ from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import Preprocessing, prepare_case
 from factorizer.data.spikes import note_spikes
 from factorizer.training.run import prepare_cases
+from testkit.writing import random_image, write_msd, write_nifti
 
 PLACE = (3, 4, 5)
 FLIPPED = np.diag((-1.0, 1.0, 1.0, 1.0))

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 import pytest
-from writing import write_isles, write_pairs
 
 from factorizer.data import walk
 from factorizer.data.cases import DataError
 from factorizer.data.layouts import read_cohort
+from testkit.writing import write_isles, write_pairs
 
 
 def test_links_in_a_circle_are_followed_once(tmp_path: Path) -> None:

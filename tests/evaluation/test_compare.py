@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap, wilcoxon
 from typer.testing import CliRunner
-from writing import write_pairs
 
 from factorizer.cli import app
 from factorizer.data.layouts import read_cohort
@@ -25,6 +24,7 @@ from factorizer.evaluation.statistics import (
 )
 from factorizer.preset_files import change_preset, load_preset, to_yaml
 from factorizer.reports.tables import body, comparison_files, latex_table, markdown_mark, notes
+from testkit.writing import write_pairs
 
 REGIONS = ("ET", "WT")
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from typer.testing import CliRunner
-from writing import random_label, write_brats, write_isles, write_nifti, write_nnunet
 
 from factorizer.cli import app
+from testkit.writing import random_label, write_brats, write_isles, write_nifti, write_nnunet
 
 
 def evaluate(folder: Path, preset: str, *options: str, output: str = "scores.csv"):

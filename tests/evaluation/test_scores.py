@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from scipy.ndimage import gaussian_filter, label
 from typer.testing import CliRunner
-from writing import write_nifti
 
 from factorizer.cli import app
 from factorizer.evaluation.metrics import detect_lesions
@@ -25,6 +24,7 @@ from factorizer.evaluation.scores import (
     write_scores,
 )
 from factorizer.preset_files import load_preset
+from testkit.writing import write_nifti
 
 BRATS = load_preset("brats").data
 SPACING = (1.0, 2.0, 3.0)

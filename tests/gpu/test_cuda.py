@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from small import SMALL, build_small
 
 from factorizer import NMF
 from factorizer.inference.load import load
@@ -17,6 +16,7 @@ from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
+from testkit.small import SMALL, build_small
 
 pytestmark = [
     pytest.mark.gpu,

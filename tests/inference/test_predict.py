@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
-from writing import write_nifti
 
 import factorizer
 from factorizer.cli import app
@@ -30,6 +29,7 @@ from factorizer.inference.predictor import Predictor
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
+from testkit.writing import write_nifti
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"

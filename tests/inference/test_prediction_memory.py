@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from torch import Tensor, nn
-from writing import write_nifti
 
 from factorizer.data.cases import Case, Source
 from factorizer.inference import memory
@@ -16,6 +15,7 @@ from factorizer.inference.memory import BASE, check_memory, estimate_bytes
 from factorizer.inference.predict import predict_cases
 from factorizer.inference.predictor import Predictor
 from factorizer.preset_files import change_preset, load_preset
+from testkit.writing import write_nifti
 
 PRESET = change_preset(
     load_preset("hippocampus"), ["data.patch_size=[8,8,8]", "model.window=4", "model.widths=[8,16]"]

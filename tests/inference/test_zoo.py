@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import run as train
 from typer.testing import CliRunner
 
 from factorizer import preset_files
@@ -23,6 +22,7 @@ from factorizer.inference.load import load, read_weights
 from factorizer.inference.postprocess import read_rules
 from factorizer.inference.weights import verify_checksum
 from factorizer.preset_files import PresetError, load_preset
+from testkit.runs import run as train
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"

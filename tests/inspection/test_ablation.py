@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from small import build_small
 from typer.testing import CliRunner
 
 from factorizer.cli import app
@@ -42,6 +41,7 @@ from factorizer.nn.blocks import WrappedNMF
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
+from testkit.small import build_small
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"

@@ -12,7 +12,6 @@ import pytest
 import torch
 from PIL import Image
 from scipy.stats import mannwhitneyu
-from small import build_small
 from typer.testing import CliRunner
 
 from factorizer.cli import app
@@ -33,6 +32,7 @@ from factorizer.nn.blocks import ResidualNMF
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
+from testkit.small import build_small
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"

@@ -6,11 +6,11 @@ import copy
 import io
 
 import pytest
-import textbook
 import torch
 from torch import nn
 
 from factorizer import NMF, WrappedNMF, build_model
+from testkit import textbook
 
 NAMES = ("global-factorizer", "local-factorizer", "swin-factorizer")
 BRATS = {"in_channels": 4, "out_channels": 3, "spatial_size": (128, 128, 128)}

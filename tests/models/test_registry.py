@@ -11,7 +11,6 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from small import SMALL, build_small
 from torch import Tensor, nn
 
 from factorizer.models import options
@@ -20,6 +19,7 @@ from factorizer.models.registry import SYSTEMS, build_model, builder_of, options
 from factorizer.nn.unet import UNet
 from factorizer.training.optimizer import make_optimizer
 from factorizer.training.trainer import let_threads_finish
+from testkit.small import SMALL, build_small
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 

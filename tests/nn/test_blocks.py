@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import textbook
 import torch
 from monai.data.meta_tensor import MetaTensor
 from torch import Tensor, nn
@@ -20,6 +19,7 @@ from factorizer import (
 )
 from factorizer.nn import blocks, tiles
 from factorizer.nn.matricize import Matricize
+from testkit import textbook
 
 
 def make_block(

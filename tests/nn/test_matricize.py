@@ -4,13 +4,13 @@ divide."""
 from __future__ import annotations
 
 import pytest
-import textbook
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from factorizer import GlobalMatricize, LocalMatricize, ShiftedWindowMatricize
 from factorizer.nn.matricize import Matricize, nearest_divisor
+from testkit import textbook
 
 KINDS = ("global", "local", "shifted")
 

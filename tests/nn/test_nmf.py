@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import textbook
 import torch
 from sklearn.decomposition import non_negative_factorization
 from torch import Tensor
 
 from factorizer import NMF
 from factorizer.nn.nmf import draw_uniform, hals_update, mu_update
+from testkit import textbook
 
 
 def random_matrices(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:

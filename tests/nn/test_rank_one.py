@@ -4,12 +4,12 @@ autograd."""
 from __future__ import annotations
 
 import pytest
-import textbook
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from factorizer.nn.rank_one import rank_one_mix
+from testkit import textbook
 
 
 def loop_mix(

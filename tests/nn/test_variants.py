@@ -7,11 +7,11 @@ from itertools import pairwise
 
 import pytest
 import torch
-from small import build_small
 
 from factorizer import NMF, LocalMatricize, WrappedNMF
 from factorizer.nn.nmf import SOLVERS
 from factorizer.nn.variants import VARIANTS, underapproximate
+from testkit.small import build_small
 
 
 def matrices(

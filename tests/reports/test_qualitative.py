@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
-from writing import write_nifti
 
 from factorizer.cli import app
 from factorizer.data.cases import DataError
@@ -22,6 +21,7 @@ from factorizer.reports import page
 from factorizer.reports.examples import Gallery
 from factorizer.reports.qualitative import Example, draw_examples, mean_dice, paint, spread
 from factorizer.targets import Targets
+from testkit.writing import write_nifti
 
 BRATS = load_preset("brats").data
 

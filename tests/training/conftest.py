@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import run
+
+from testkit.runs import run
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,10 @@ import sys
 
 import pytest
 import torch
-from small import SMALL, build_small
 
 from factorizer.models.registry import SYSTEMS
 from factorizer.training.activations import checkpoint_activations
+from testkit.small import SMALL, build_small
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 PEAK = """

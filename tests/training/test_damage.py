@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from runs import CHANGES, PRESET, assert_same, run, weights
 from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.preset_files import change_preset
 from factorizer.training.records import has_ended
+from testkit.runs import CHANGES, PRESET, assert_same, run, weights
 
 runner = CliRunner()
 pytestmark = pytest.mark.filterwarnings(

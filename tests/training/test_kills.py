@@ -14,9 +14,10 @@ from factorizer.data.synthetic import write_synthetic
 def test_a_run_killed_at_any_change_of_its_folder_is_resumed_bit_for_bit(tmp_path: Path) -> None:
     write_synthetic("isles22", tmp_path / "data", cases=3, size=24, seed=0)
     (tmp_path / "work").mkdir()
-    program = Path(__file__).with_name("kills.py")
-    command = [sys.executable, str(program), str(tmp_path / "data"), str(tmp_path / "work")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    command = [sys.executable, "-m", "testkit.kills", str(tmp_path / "data")]
+    command.append(str(tmp_path / "work"))
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tests)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["killed"] > 30

@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 import torch
 from lightning.pytorch import Callback
-from runs import CPU, PRESET, At, Rates, Samples, Validated, assert_same, crash, run, weights
 
 from factorizer.data.cases import DataError
 from factorizer.data.synthetic import write_synthetic
@@ -29,6 +28,18 @@ from factorizer.training.folder import RunError, check_folder
 from factorizer.training.run import cross_validate, train_fold
 from factorizer.training.schedule import rate_factor
 from factorizer.training.trainer import Machine
+from testkit.runs import (
+    CPU,
+    PRESET,
+    At,
+    Rates,
+    Samples,
+    Validated,
+    assert_same,
+    crash,
+    run,
+    weights,
+)
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
@@ -38,7 +49,7 @@ pytestmark = pytest.mark.filterwarnings(
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[3])
-import runs as t
+from testkit import runs as t
 kill = t.At(5, lambda: os.kill(os.getpid(), signal.SIGKILL))
 t.run(t.Path(sys.argv[1]), t.Path(sys.argv[2]), callbacks=[kill])
 """
@@ -76,7 +87,7 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(
         KILLED,
         str(strokes),
         str(tmp_path / "run"),
-        str(Path(__file__).parent),
+        str(Path(__file__).parents[1]),
     ]
     assert subprocess.run(command, capture_output=True, timeout=300).returncode == -signal.SIGKILL
     seen = Samples()
@@ -385,7 +396,7 @@ def test_cases_that_came_later_are_left_out_and_others_refused(
 FAILING = """
 import sys
 sys.path.insert(0, sys.argv[3])
-import runs as t
+from testkit import runs as t
 from factorizer.data.patches import PatchDataset
 from factorizer.training.trainer import Machine
 def fail(self, index):
@@ -403,7 +414,7 @@ def test_an_error_in_a_worker_ends_the_training(strokes: Path, tmp_path: Path) -
         FAILING,
         str(strokes),
         str(tmp_path / "run"),
-        str(Path(__file__).parent),
+        str(Path(__file__).parents[1]),
     ]
     ended = subprocess.run(command, capture_output=True, timeout=240)
     assert ended.returncode == 1

@@ -13,7 +13,6 @@ import nibabel
 import numpy as np
 import pytest
 import torch
-from runs import CPU, PRESET, At, assert_same, crash, run, weights
 
 from factorizer.errors import FactorizerError
 from factorizer.evaluation.scores import METRICS
@@ -26,6 +25,7 @@ from factorizer.training.folder import RunError
 from factorizer.training.module import StepBatches
 from factorizer.training.records import has_ended
 from factorizer.training.run import train_fold
+from testkit.runs import CPU, PRESET, At, assert_same, crash, run, weights
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"

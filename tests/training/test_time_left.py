@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from runs import CHANGES
 from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.training.time_left import TimeLeft, in_words
+from testkit.runs import CHANGES
 
 runner = CliRunner()
 pytestmark = pytest.mark.filterwarnings(

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from runs import CHANGES, CPU, PRESET
 from typer.testing import CliRunner
 
 from factorizer.cli import app
@@ -19,6 +18,7 @@ from factorizer.training import run as training_run
 from factorizer.training.folder import RunError, pool_scores
 from factorizer.training.loss import supervised_loss
 from factorizer.training.run import cross_validate
+from testkit.runs import CHANGES, CPU, PRESET
 
 runner = CliRunner()
 pytestmark = pytest.mark.filterwarnings(

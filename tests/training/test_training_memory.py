@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 import torch
-from runs import CPU
 
 from factorizer.hardware import available_cores
 from factorizer.models.registry import SYSTEMS
@@ -15,6 +14,7 @@ from factorizer.training import memory
 from factorizer.training.environment import RunError
 from factorizer.training.memory import Need, check_memory, estimate
 from factorizer.training.trainer import Machine
+from testkit.runs import CPU
 
 GIB = 2**30
 ISLES = load_preset("isles22")

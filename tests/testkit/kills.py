@@ -2,8 +2,8 @@
 as it should.
 
 A program of its own, as a process that has computed with several threads cannot fork safely: every
-killed and every resumed run is a fork of it, which saves the imports. `kills.py DATA WORK` prints
-JSON: the changes of a whole run, and what was wrong with those that were killed.
+killed and every resumed run is a fork of it, which saves the imports. `python -m testkit.kills DATA
+WORK` prints JSON: the changes of a whole run, and what was wrong with those that were killed.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from pathlib import Path
 
 import matplotlib.figure  # noqa: F401  (imported once, not in every fork)
 import torch
-from runs import PRESET, run, weights
 
 from factorizer.preset_files import change_preset
+from testkit.runs import PRESET, run, weights
 
 SMALL = change_preset(
     PRESET, ["training.max_steps=4", "training.validate_every=2", "data.patch_size=[8,8,8]"]
