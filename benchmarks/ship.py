@@ -22,14 +22,16 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from factorizer.config import Preset
 from factorizer.data.cache import settings_for
 from factorizer.data.layouts import read_cohort
-from factorizer.evaluation.scores import mean_scores, read_scores, write_scores
+from factorizer.evaluation.scores import mean_scores
 from factorizer.files import write_atomically
-from factorizer.inference.load import load, read_weights, trained_on
-from factorizer.inference.score import score_case
-from factorizer.inference.zoo import region_dice, write_model
+from factorizer.inference.load import load
+from factorizer.runs.find import trained_on
+from factorizer.runs.fold import Fold
+from factorizer.runs.weights import read_weights
+from factorizer.runs.zoo import region_dice, write_model
+from factorizer.training.scoring import score_case
 
 ZOO = Path(__file__).parents[1] / "src" / "factorizer" / "zoo"
 console = Console()
@@ -84,13 +86,12 @@ def main(
     name: Annotated[str, typer.Argument(help=", ".join(ABOUT))],
     data: Annotated[Path, typer.Option(help="The data set that it was trained on.")],
 ) -> None:
-    about, folder = (
-        ABOUT[name],
-        Path(mkdtemp()) / name,
-    )  # the zoo is as it was until everything is there
-    write_model(run, read_weights(run), folder)
+    about = ABOUT[name]
+    folder = Path(mkdtemp()) / name  # the zoo stays as it is until everything is written
+    source, model = Fold(run), Fold(folder)
+    write_model(source, read_weights(source), folder)
     predictor, cohort = load(folder, device="cpu"), read_cohort(data)
-    before = read_scores(run / "scores.csv")
+    before = source.scores()
     names = list(dict.fromkeys(row.case for row in before))
     settings = settings_for(cohort, predictor.preset.data)
     after = [
@@ -98,18 +99,17 @@ def main(
         for case in track(names, "scoring")
         for row in score_case(predictor, cohort.case(case), settings)
     ]
-    write_scores(folder / "scores.csv", after)
+    model.write_scores(after)
     change = max(
         abs(new.value - old.value)
         for new, old in zip(after, before, strict=True)
         if new.metric == "dice"
     )
     count = sum(p.numel() for p in predictor.networks[0].parameters())
-    card = write_card(about, name, predictor.preset, run, folder, change, count)
-    write_atomically(folder / "card.md", card)
-    write_atomically(
-        folder / "trained_on.json", json.dumps(sorted(trained_on([run])), indent=0) + "\n"
-    )
+    card = write_card(about, name, source, model, change, count)
+    write_atomically(model.card_file, card)
+    names = sorted(trained_on([source]))
+    write_atomically(model.trained_on_file, json.dumps(names, indent=0) + "\n")
     notice = f"weights.safetensors: {about.title} (zoo:{name})\n\n{about.data}\n\n{about.licence}\n"
     write_atomically(folder / "LICENSE.txt", notice)
     shutil.rmtree(ZOO / name, ignore_errors=True)
@@ -118,22 +118,22 @@ def main(
 
 
 def write_card(
-    about: About, name: str, preset: Preset, run: Path, folder: Path, change: float, count: int
+    about: About, name: str, source: Fold, model_files: Fold, change: float, count: int
 ) -> str:
-    record = json.loads((run / "run.json").read_text())
+    preset, record = source.preset, source.starts()
     hours = sum(part.get("seconds", {}).get("training", 0) for part in record) / 3600
     parts = "" if all("seconds" in part for part in record) else " and parts that were interrupted"
-    means = mean_scores(read_scores(folder / "scores.csv"))
+    means = mean_scores(model_files.scores())
     rows = [
         f"| {d.region} | {d.cases} | {d.mean:.3f} [{d.low:.3f}, {d.high:.3f}] | "
         f"{means[d.region].hd95_mm:.2f} ({means[d.region].undefined}) | "
         f"{means[d.region].lesion_f1:.3f} |"
-        for d in region_dice(folder / "scores.csv")
+        for d in region_dice(model_files)
     ]
     training, model = preset.training, preset.model
     optimizer = {"adamw": "AdamW", "muon": "Muon"}[training.optimizer]
-    held_out = len({row.case for row in read_scores(folder / "scores.csv")})
-    used = len(json.loads((run / "cases.json").read_text())) - held_out
+    held_out = len({row.case for row in model_files.scores()})
+    used = len(source.cases()) - held_out
     return f"""# {about.title} (`zoo:{name}`)
 
 **For research. Not a medical device, not for clinical use.**
@@ -163,7 +163,7 @@ They are those of scores.csv beside this card.
 
 Means over cases with bootstrap intervals; an empty prediction of an empty reference has Dice 1, a missed or invented
 region Dice 0. HD95 is the mean of the cases where it is defined. Half precision changed no case's Dice by more than
-{change:.4f}. {" ".join(describe_sizes(folder / "scores.csv"))}
+{change:.4f}. {" ".join(describe_sizes(model_files))}
 
 ## Intended use and limits
 
@@ -177,9 +177,9 @@ comes of that may be derived from these weights in the sense of their licence).
 """
 
 
-def describe_sizes(scores: Path) -> Iterator[str]:
+def describe_sizes(model: Fold) -> Iterator[str]:
     """How much better large regions are found than small ones."""
-    rows = read_scores(scores)
+    rows = model.scores()
     value = {(row.region, row.metric, row.case): row.value for row in rows}
     for region in dict.fromkeys(row.region for row in rows):
         cases = {row.case for row in rows if row.region == region}

@@ -44,17 +44,17 @@ from factorizer.data.layouts import Cohort, read_cohort
 from factorizer.data.patches import PatchDataset
 from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.evaluation.scores import Score, read_scores, write_scores
+from factorizer.figures.boxes import png
 from factorizer.files import write_atomically
 from factorizer.hardware import cpu_model
 from factorizer.inference.load import make_network
 from factorizer.inference.predictor import Predictor
-from factorizer.inference.score import score_case
 from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.profiling.table import count_rows
-from factorizer.reports.figures import png
 from factorizer.reports.tables import comparison_files
 from factorizer.training.loss import supervised_loss
+from factorizer.training.scoring import score_case
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "results" / "systems"
 WORK = Path(__file__).parents[1] / "runs" / "systems"  # preprocessed cases and locks

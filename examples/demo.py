@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.progress import track
 from sklearn.linear_model import LogisticRegression
 
+from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import print_table, scores_table
-from factorizer.commands.train import make_progress
 from factorizer.config import Preset
 from factorizer.data.cache import Settings, settings_for
 from factorizer.data.cases import Case
@@ -29,15 +29,15 @@ from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.evaluation.evaluate import evaluate_folders, list_references
 from factorizer.evaluation.metrics import dice
 from factorizer.evaluation.scores import Means, mean_scores, write_scores
+from factorizer.figures.boxes import draw_boxes
+from factorizer.figures.qualitative import draw_examples
 from factorizer.files import write_atomically
 from factorizer.inference.load import load
 from factorizer.inference.predict import predict_cases
-from factorizer.inspection.report import Explainer
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.reports import page
-from factorizer.reports.examples import Gallery
-from factorizer.reports.figures import draw_boxes
-from factorizer.reports.qualitative import draw_examples
+from factorizer.studies.explaining import Explainer
+from factorizer.studies.gallery import Gallery
 from factorizer.training.run import train_fold
 
 OURS, BASELINE = "swin-factorizer", "logistic regression"
@@ -51,7 +51,6 @@ SETTINGS = [
     "training.checkpoint_every=100",
     "training.validate_every=300",
 ]
-AGAIN = "run it again to go on"
 console = Console()
 
 
@@ -62,18 +61,16 @@ def main(folder: Path) -> None:
     if not (data / "dataset.json").exists():  # which is written last
         console.print("Drawing 50 synthetic brains with tumours, 40 to train on and 10 to test on.")
         write_synthetic("brats", data, cases=50, size=48, seed=0)
-    bar = make_progress(preset.training.batch_size)
     outcome = train_fold(
         preset,
         data=data,
         fold=0,
         out=folder / "run",
         resume=True,
-        callbacks=[bar],
-        say=console.print,
-        again=AGAIN,
+        progress=ConsoleProgress(),
     )
     if not outcome.finished:
+        console.print("Run it again to resume.")
         return
     run = outcome.folder
     cohort = read_cohort(data)

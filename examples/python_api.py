@@ -34,9 +34,7 @@ def main(folder: Path) -> None:
                 "training.folds=2",
             ],
         )
-        run = factorizer.train_fold(
-            preset, data=data, fold=0, out=folder / system, say=print
-        ).folder
+        run = factorizer.train_fold(preset, data=data, fold=0, out=folder / system).folder
 
         model = factorizer.load(run)
         predictions = folder / f"{system} predictions"

@@ -9,3 +9,11 @@ class FactorizerError(ValueError):
     It is raised on purpose. Its message says what was got, what is allowed, and what to do. Every
     other exception that leaves the library is a bug.
     """
+
+
+class RunError(FactorizerError):
+    """A run that cannot start or resume as asked."""
+
+
+class ModelError(FactorizerError):
+    """A trained model that cannot be found or used."""

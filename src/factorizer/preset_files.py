@@ -24,7 +24,7 @@ from factorizer.words import printable
 
 PRESET_FOLDER = resources.files("factorizer") / "presets"
 ZOO = "zoo:"  # before the name of a model that ships with the package
-ZOO_FOLDER = resources.files("factorizer") / "zoo"
+ZOO_FOLDER = Path(str(resources.files("factorizer") / "zoo"))
 
 FREE = (
     "data.labels",
@@ -48,6 +48,11 @@ def preset_names() -> list[str]:
         for file in PRESET_FOLDER.iterdir()
         if file.name.endswith(".yaml")
     )
+
+
+def zoo_folder() -> Path:
+    """Where the models of the zoo are."""
+    return ZOO_FOLDER
 
 
 def zoo_presets() -> list[str]:

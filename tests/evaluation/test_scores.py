@@ -13,6 +13,7 @@ from scipy.ndimage import gaussian_filter, label
 from typer.testing import CliRunner
 
 from factorizer.cli import app
+from factorizer.evaluation.label_maps import score_label_maps
 from factorizer.evaluation.metrics import detect_lesions
 from factorizer.evaluation.scores import (
     METRICS,
@@ -20,7 +21,6 @@ from factorizer.evaluation.scores import (
     mean_dice,
     mean_scores,
     read_scores,
-    score_label_maps,
     write_scores,
 )
 from factorizer.preset_files import load_preset

@@ -47,7 +47,7 @@ def import_everything() -> None:
     import monai.data.utils  # noqa: F401
 
     import factorizer.cli
-    import factorizer.data.contact_sheet
+    import factorizer.figures.contact_sheet
     import factorizer.inference.load
     import factorizer.inference.predict
     import factorizer.training.run  # noqa: F401

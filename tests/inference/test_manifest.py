@@ -19,9 +19,9 @@ from factorizer.config import Preset
 from factorizer.data.cases import Case, Source
 from factorizer.evaluation.evaluate import list_labels
 from factorizer.inference import manifest
+from factorizer.inference.cleaning import Cleaning
 from factorizer.inference.load import make_network
 from factorizer.inference.manifest import RECORDS, record_file
-from factorizer.inference.postprocess import Cleaning
 from factorizer.inference.predict import Prediction, predict_cases
 from factorizer.inference.predictor import Predictor
 from factorizer.nn.nmf import NMF

@@ -14,17 +14,17 @@ from typer.testing import CliRunner
 from factorizer.cli import app
 from factorizer.data.layouts import read_cohort
 from factorizer.data.synthetic import write_synthetic
-from factorizer.inference.postprocess import (
+from factorizer.inference.cleaning import clean_labels, clean_mask
+from factorizer.preset_files import change_preset, load_preset
+from factorizer.runs.rules import FILE, Cleaning, read_rules
+from factorizer.studies.postprocessing import (
     CANDIDATES,
-    Cleaning,
+    Held,
+    Packed,
     choose,
-    clean_labels,
-    clean_mask,
-    read_rules,
+    choose_rules,
     try_candidates,
 )
-from factorizer.preset_files import change_preset, load_preset
-from factorizer.training.postprocessing import Held, Packed, choose_rules
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 
@@ -114,20 +114,23 @@ def test_a_rule_that_costs_another_region_something_is_not_taken() -> None:
         ("{", "it is not JSON"),
         ("[" * 100_000, "nested too deep"),
         ("[1]", "it holds no rules by region"),
-        ('{"ET": 3}', "of ET it says 3"),
-        ('{"ET": {"volume": 3}}', "not min_volume_ml and largest"),
-        ('{"ET": {"min_volume_ml": "a"}}', "min_volume_ml of ET is 'a', not a number from 0 on"),
+        ('{"ET": 3}', "the rule of ET is 3"),
+        ('{"ET": {"volume": 3}}', "it may have min_volume_ml and largest"),
+        (
+            '{"ET": {"min_volume_ml": "a"}}',
+            "min_volume_ml of ET is 'a'; it must be a number of at least 0",
+        ),
         ('{"ET": {"min_volume_ml": -1}}', "min_volume_ml of ET is -1"),
         ('{"ET": {"min_volume_ml": NaN}}', "min_volume_ml of ET is nan"),
         ('{"ET": {"min_volume_ml": Infinity}}', "min_volume_ml of ET is inf"),
         ('{"ET": {"min_volume_ml": true}}', "min_volume_ml of ET is True"),
-        ('{"ET": {"largest": 1}}', "largest of ET is 1, not true or false"),
+        ('{"ET": {"largest": 1}}', "largest of ET is 1; it must be true or false"),
     ],
 )
 def test_rules_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "postprocessing.json").write_text(text)
     with pytest.raises(ValueError, match=rf"postprocessing.json: .*{message}"):
-        read_rules(tmp_path, list(BRATS.regions))
+        read_rules(tmp_path / FILE, list(BRATS.regions))
 
 
 def test_a_cross_validation_chooses_and_predict_applies(tmp_path: Path) -> None:

@@ -23,10 +23,13 @@ from factorizer.data.cases import Case
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
 from factorizer.data.synthetic import write_synthetic
+from factorizer.errors import ModelError
 from factorizer.inference import memory
-from factorizer.inference.load import ModelError, load, trained_on
+from factorizer.inference.load import load
 from factorizer.inference.predictor import Predictor
 from factorizer.preset_files import change_preset, load_preset
+from factorizer.runs.find import trained_on
+from factorizer.runs.fold import Fold
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 from testkit.writing import write_nifti
@@ -105,15 +108,17 @@ def test_the_scores_of_a_run_are_those_of_predict_and_evaluate(
 
 def test_cases_of_the_training_are_counted(data: Path, run: Path, tmp_path: Path) -> None:
     folds = json.loads((run / "folds.json").read_text())["folds"]
-    assert trained_on([run / "fold0"]) == {case for fold in ("1", "2") for case in folds[fold]}
-    assert trained_on([run / "fold0", run / "fold1"]) == {
+    assert trained_on([Fold(run / "fold0")]) == {
+        case for fold in ("1", "2") for case in folds[fold]
+    }
+    assert trained_on([Fold(run / "fold0"), Fold(run / "fold1")]) == {
         case.name for case in read_cohort(data).cases
     }
     result = predict("-i", data, "-o", tmp_path / "out", "--run", run / "fold0")
     assert "4 of them have names of cases that this model was trained on" in " ".join(
         result.stderr.split()
     )
-    assert trained_on([Path("zoo/elsewhere")]) == set()
+    assert trained_on([Fold(Path("zoo/elsewhere"))]) == set()
 
 
 def test_python(data: Path, run: Path, tmp_path: Path) -> None:
@@ -219,7 +224,7 @@ def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Pa
         predict("-i", image, "-o", tmp_path / "tta", "--run", run / "fold0", "--tta").exit_code == 0
     )
     several = predict("-i", image, "-o", tmp_path / "x", "--run", run)
-    assert "has the folds 0, 1; give one as" in several.stderr
+    assert "has the folds 0, 1; give one of them as" in several.stderr
     assert (
         "not 7" in predict("-i", image, "-o", tmp_path / "x", "--run", run, "--folds", "7").stderr
     )
@@ -229,7 +234,7 @@ def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--run", "nowhere"), "there is no run in nowhere"),
+        (("--run", "nowhere"), "nowhere is not a run"),
         (("--model", "zoo:nothing"), "the zoo has no model 'nothing'"),
         (("--model", "thing"), "give zoo:NAME"),
         ((), "give either --run RUN or --model zoo:NAME"),

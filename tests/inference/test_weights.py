@@ -15,12 +15,18 @@ import torch
 from safetensors.torch import save
 
 from factorizer import NMF
+from factorizer.errors import ModelError
 from factorizer.files import FileError
-from factorizer.inference.load import ModelError, load, load_what_fits, make_network, trained_on
-from factorizer.inference.weights import read_weights
-from factorizer.inference.zoo import CHECKSUM, WEIGHTS, sha256_of, write_model
+from factorizer.inference.load import load, load_what_fits, make_network
 from factorizer.preset_files import change_preset, load_preset, to_yaml
+from factorizer.runs.find import trained_on
+from factorizer.runs.fold import Fold
+from factorizer.runs.weights import read_weights
+from factorizer.runs.zoo import sha256_of, write_model
 from factorizer.training.checkpoints import read_checkpoint
+from testkit.telling import Listener
+
+WEIGHTS, CHECKSUM = "weights.safetensors", "weights.sha256"
 
 CHANGES = ["model.widths=[8,16,16]", "model.window=4", "data.patch_size=[16,16,16]"]
 PRESET = change_preset(load_preset("isles22"), CHANGES)
@@ -47,7 +53,7 @@ def fold(tmp_path: Path) -> Path:
 @pytest.fixture
 def safe(fold: Path, tmp_path: Path) -> Path:
     """The same in the form of the zoo."""
-    write_model(fold, read_weights(fold), tmp_path / "safe")
+    write_model(Fold(fold), read_weights(Fold(fold)), tmp_path / "safe")
     return tmp_path / "safe"
 
 
@@ -59,7 +65,7 @@ def rewrite(folder: Path, content: bytes) -> None:
 
 def test_a_changed_byte_of_a_checkpoint_is_noticed(fold: Path) -> None:
     file = fold / "checkpoints" / "last.ckpt"
-    whole, expected = file.read_bytes(), read_weights(fold)
+    whole, expected = file.read_bytes(), read_weights(Fold(fold))
     with ZipFile(file) as archive:
         starts = [part.header_offset for part in archive.infolist() if part.file_size > 1]
     for start in starts[:: len(starts) // 30]:
@@ -69,7 +75,7 @@ def test_a_changed_byte_of_a_checkpoint_is_noticed(fold: Path) -> None:
         )
         file.write_bytes(changed)
         try:
-            weights = read_weights(fold)
+            weights = read_weights(Fold(fold))
         except ModelError:
             assert read_checkpoint(file) is None  # training resumes from the one before
         else:
@@ -105,7 +111,7 @@ def test_a_changed_byte_of_shipped_weights_is_noticed(safe: Path) -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_weights_that_are_no_numbers_are_refused(fold: Path, safe: Path, value: float) -> None:
-    weights = read_weights(fold)
+    weights = read_weights(Fold(fold))
     weights["stem.weight"][0, 0, 0, 0, :2] = value
     write_checkpoint(fold, {"state_dict": weights, "global_step": 1})
     message = "stem.weight has 2 of 432 values that are NaN or infinite"
@@ -207,7 +213,7 @@ def test_damaged_safetensors(safe: Path, content: bytes) -> None:
 
 
 def test_safetensors_of_another_network(safe: Path) -> None:
-    weights = read_weights(safe)
+    weights = read_weights(Fold(safe))
     rewrite(safe, save({**weights, "stem.weight": weights["stem.weight"].to(torch.int16)}))
     with pytest.raises(ModelError, match=r"stem.weight is torch.int16, not torch.float32"):
         load(safe)
@@ -226,12 +232,12 @@ def test_weights_saved_with_or_without_deep_supervision_predict_the_same(
         preset = change_preset(PRESET, ["model.deep_supervision=false"])
         (folder / "config.yaml").write_text(to_yaml(preset))
     else:
-        state = read_weights(folder)
+        state = read_weights(Fold(folder))
         kept = {name: value for name, value in state.items() if not name.startswith("heads.1")}
         assert len(kept) < len(state)
         write_checkpoint(folder, {"state_dict": kept, "global_step": 1})
     said: list[str] = []
-    network = load(folder, device="cpu", say=said.append).networks[0]
+    network = load(folder, device="cpu", progress=Listener(said)).networks[0]
     image = torch.randn(1, 2, 16, 16, 16)
     with torch.no_grad():
         assert torch.equal(network(image), expected(image))
@@ -240,14 +246,16 @@ def test_weights_saved_with_or_without_deep_supervision_predict_the_same(
 
 
 def test_the_head_of_the_full_resolution_cannot_be_missing(fold: Path) -> None:
-    kept = {name: value for name, value in read_weights(fold).items() if name != "heads.0.bias"}
+    kept = {
+        name: value for name, value in read_weights(Fold(fold)).items() if name != "heads.0.bias"
+    }
     write_checkpoint(fold, {"state_dict": kept, "global_step": 1})
     with pytest.raises(ModelError, match=r"heads.0.bias is missing"):
         load(fold)
 
 
 def test_what_fits_has_the_same_kind_of_numbers(fold: Path) -> None:
-    weights = read_weights(fold)
+    weights = read_weights(Fold(fold))
     weights["stem.weight"] = weights["stem.weight"].to(torch.int64)
     loaded, drawn = load_what_fits(make_network(PRESET), weights)
     assert drawn == ["stem.weight"]
@@ -276,7 +284,7 @@ SOME = {"num_iters": 1}
         ({"fast": [SOME]}, "sets 1 NMF layers, the network has 5"),
         (
             {"fast": [{"solver": "mu"}, *[SOME] * 4]},
-            "sets 'solver' of a layer; num_iters, rank and bypass can be set",
+            "sets 'solver' of a layer; it can set num_iters, rank and bypass",
         ),
         ({"fast": [{"forward": 1}, *[SOME] * 4]}, "sets 'forward' of a layer"),
         (
@@ -338,10 +346,10 @@ def test_speeds_that_can_be(fold: Path) -> None:
 def test_what_a_run_says_of_its_cases_must_be_readable(fold: Path, name: str, text: str) -> None:
     (fold.parent / "folds.json").write_text('{"folds": {"0": ["a"], "1": ["b"]}}')
     (fold / "cases.json").write_text('{"a": "1", "b": "2"}')
-    assert trained_on([fold]) == {"b"}
+    assert trained_on([Fold(fold)]) == {"b"}
     (fold / name).write_text(text, encoding="latin-1")
     with pytest.raises(ValueError, match=Path(name).name) as caught:
-        trained_on([fold])
+        trained_on([Fold(fold)])
     assert "\n" not in str(caught.value)
 
 
@@ -350,4 +358,4 @@ def test_runs_that_began_with_each_other(tmp_path: Path) -> None:
         folder = write_fold(tmp_path / name / "fold0")
         (folder / "run.json").write_text(json.dumps([{"init": str(tmp_path / other / "fold0")}]))
         (folder / "trained_on.json").write_text(json.dumps([name]))
-    assert trained_on([tmp_path / "one" / "fold0"]) == {"one", "other"}
+    assert trained_on([Fold(tmp_path / "one" / "fold0")]) == {"one", "other"}

@@ -16,12 +16,12 @@ from factorizer.cli import app
 from factorizer.data.cases import select_label_values
 from factorizer.data.images import canonical_grid, open_image, read_label
 from factorizer.data.layouts import read_cohort
-from factorizer.evaluation.scores import read_scores, score_label_maps
-from factorizer.inference import zoo
+from factorizer.evaluation.label_maps import score_label_maps
 from factorizer.inference.load import load, read_weights
-from factorizer.inference.postprocess import read_rules
-from factorizer.inference.weights import verify_checksum
 from factorizer.preset_files import PresetError, load_preset
+from factorizer.runs import zoo
+from factorizer.runs.fold import Fold
+from factorizer.runs.weights import verify_checksum
 from testkit.runs import run as train
 
 pytestmark = pytest.mark.filterwarnings(
@@ -38,10 +38,9 @@ def fold(strokes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small(fold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A zoo with one model, zoo:small."""
     folder = tmp_path / "zoo" / "small"
-    zoo.write_model(fold, read_weights(fold), folder)
+    zoo.write_model(Fold(fold), read_weights(Fold(fold)), folder)
     (folder / "card.md").write_text("# A card\n")
-    for module in (zoo, preset_files):
-        monkeypatch.setattr(module, "ZOO_FOLDER", tmp_path / "zoo")
+    monkeypatch.setattr(preset_files, "ZOO_FOLDER", tmp_path / "zoo")
     return folder
 
 
@@ -59,9 +58,9 @@ def test_a_model_is_its_run_in_half_precision(fold: Path, small: Path) -> None:
 
 
 def test_weights_beyond_half_precision_are_refused(fold: Path, tmp_path: Path) -> None:
-    weights = {**read_weights(fold), "extra": torch.tensor([1e6])}
+    weights = {**read_weights(Fold(fold)), "extra": torch.tensor([1e6])}
     with pytest.raises(zoo.ModelError, match="beyond half precision"):
-        zoo.write_model(fold, weights, tmp_path / "zoo")
+        zoo.write_model(Fold(fold), weights, tmp_path / "zoo")
 
 
 def test_messages_name_a_model_of_the_zoo_and_not_where_it_is_installed(small: Path) -> None:
@@ -84,7 +83,7 @@ def test_messages_name_a_model_of_the_zoo_and_not_where_it_is_installed(small: P
     (small / "config.yaml").write_text(config.replace("rank: 1", "rank: 0"))
     refused()
     with pytest.raises(ValueError, match=r"zoo:small has no postprocessing.json"):
-        read_rules(small, ["lesion"])
+        Fold(small).rules(["lesion"])
 
 
 def test_a_model_names_its_preset(small: Path) -> None:
@@ -119,10 +118,10 @@ def test_what_ships_is_complete_and_small() -> None:
     assert set(zoo.zoo_names()) == set(SHIPPED)
     for name in SHIPPED:
         model = zoo.describe_model(name)
-        verify_checksum(zoo.zoo_folder(name))
+        verify_checksum(zoo.zoo_model(name))
         assert "not for clinical use" in model.card.lower()
         assert "CC BY" in model.card
-        assert "CC BY" in (zoo.zoo_folder(name) / "LICENSE.txt").read_text()
+        assert "CC BY" in (zoo.zoo_model(name).path / "LICENSE.txt").read_text()
         for dice in model.dice:
             assert f"{dice.mean:.3f} [{dice.low:.3f}, {dice.high:.3f}]" in model.card
     package = Path(zoo.__file__).parents[1]
@@ -135,7 +134,7 @@ def test_held_out_scans_are_segmented_as_the_card_says(name: str, tmp_path: Path
     """By the command line, on the files as they were downloaded: the scores are those that ship
     with the model."""
     cohort = read_cohort(SHARED / SHIPPED[name])
-    rows = [row for row in read_scores(zoo.zoo_folder(name) / "scores.csv") if row.metric == "dice"]
+    rows = [row for row in zoo.zoo_model(name).scores() if row.metric == "dice"]
     case = cohort.case(rows[0].case)
     files = dict.fromkeys(source.file for source in case.channels.values())
     inputs = [part for file in files for part in ("-i", str(file))]

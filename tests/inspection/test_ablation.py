@@ -15,9 +15,19 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.data.synthetic import write_synthetic
+from factorizer.figures.ablations import pareto
 from factorizer.files import FileError, write_atomically
 from factorizer.inference.load import load
-from factorizer.inspection.ablation import (
+from factorizer.inspection.settings import (
+    Setting,
+    applied,
+    matrix_sizes,
+    nmf_layers,
+    paper_settings,
+)
+from factorizer.nn.blocks import WrappedNMF
+from factorizer.preset_files import change_preset, load_preset
+from factorizer.studies.ablating import (
     Bench,
     Point,
     Timing,
@@ -28,17 +38,7 @@ from factorizer.inspection.ablation import (
     run_ablation,
     write_points,
 )
-from factorizer.inspection.ablation_figure import pareto
-from factorizer.inspection.settings import (
-    Setting,
-    applied,
-    matrix_sizes,
-    nmf_layers,
-    paper_settings,
-)
-from factorizer.inspection.tuning import Tuner, keep_order
-from factorizer.nn.blocks import WrappedNMF
-from factorizer.preset_files import change_preset, load_preset
+from factorizer.studies.tuning import Tuner, keep_order
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 from testkit.small import build_small
@@ -360,7 +360,7 @@ def test_the_tune_command_and_predict(
     unfinished = shutil.copytree(run, tmp_path / "run" / "fold0")
     (unfinished / "scores.csv").unlink()
     assert (
-        "is not trained to its end"
+        "is not finished; train it"
         in CliRunner().invoke(app, [*command, "--run", str(unfinished)]).stderr
     )
     monkeypatch.setattr(Bench, "time", lambda self, layers, rounds=5: Timing(100.0, 1.0, 0.9, 1.1))

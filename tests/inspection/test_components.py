@@ -26,10 +26,10 @@ from factorizer.inference.load import make_network
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Alignment, align, best_per_region, summarize
 from factorizer.inspection.components import Viewer, choose_layers, factorize, layers_of
-from factorizer.inspection.explain import view_layers
-from factorizer.inspection.report import Explainer
 from factorizer.nn.blocks import ResidualNMF
 from factorizer.preset_files import change_preset, load_preset
+from factorizer.studies.explaining import Explainer
+from factorizer.studies.views import view_layers
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 from testkit.small import build_small
@@ -272,11 +272,11 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_go_on(tmp_path: Path, m
     need = (
         5 * 4 * 8 * 24**3
     )  # of the U-Net's eight channels; a Factorizer's head of eight has one picture
-    monkeypatch.setattr("factorizer.inspection.report.usable_bytes", lambda: need - 1)
+    monkeypatch.setattr("factorizer.studies.explaining.usable_bytes", lambda: need - 1)
     (problem,) = explainer.explain(cohort.cases[0])
     assert "8 pictures of a layer take" in problem.message
     assert explainer.rows == {"swin-factorizer": [], "nnunet": []}
-    monkeypatch.setattr("factorizer.inspection.report.usable_bytes", lambda: need)
+    monkeypatch.setattr("factorizer.studies.explaining.usable_bytes", lambda: need)
     assert not explainer.explain(cohort.cases[1])
     assert {row.case for rows in explainer.rows.values() for row in rows} == {cohort.cases[1].name}
 

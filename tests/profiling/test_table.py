@@ -6,8 +6,8 @@ from pathlib import Path
 
 from matplotlib.image import imread
 
+from factorizer.figures.costs import draw_profile
 from factorizer.preset_files import change_preset, load_preset, to_yaml
-from factorizer.profiling.figure import draw_profile
 from factorizer.profiling.table import Row, add_scores, cost_of_run
 
 

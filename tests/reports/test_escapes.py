@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from factorizer.cli import app
 from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.evaluation.scores import Score, write_scores
-from factorizer.reports.escapes import escape_cell, escape_label, escape_latex, escape_markdown
+from factorizer.figures.escapes import escape_cell, escape_label, escape_latex, escape_markdown
 from factorizer.reports.tables import comparison_files, latex_table, with_prefix
 
 HOSTILE = [

@@ -12,14 +12,14 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.data.cases import DataError
-from factorizer.data.contact_sheet import label_colors
 from factorizer.data.layouts import read_cohort
 from factorizer.data.outputs import write_labels
 from factorizer.data.synthetic import write_synthetic
+from factorizer.figures.contact_sheet import label_colors
+from factorizer.figures.qualitative import Example, draw_examples, mean_dice, paint, spread
 from factorizer.preset_files import load_preset
 from factorizer.reports import page
-from factorizer.reports.examples import Gallery
-from factorizer.reports.qualitative import Example, draw_examples, mean_dice, paint, spread
+from factorizer.studies.gallery import Gallery
 from factorizer.targets import Targets
 from testkit.writing import write_nifti
 

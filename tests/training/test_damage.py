@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.preset_files import change_preset
-from factorizer.training.records import has_ended
+from factorizer.runs.fold import Fold
 from testkit.runs import CHANGES, PRESET, assert_same, run, weights
+from testkit.telling import Listener
 
 runner = CliRunner()
 pytestmark = pytest.mark.filterwarnings(
@@ -176,14 +177,14 @@ def test_a_damaged_log_is_named_or_its_rows_left_out(
 def test_the_end_of_a_run_on_all_cases_is_in_its_run_json(whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole, tmp_path / "foldall")
     (tmp_path / "foldall" / "scores.csv").unlink()
-    assert has_ended(tmp_path / "foldall")
+    assert Fold(tmp_path / "foldall").is_finished
     starts = json.loads((whole / "run.json").read_text())
     (tmp_path / "foldall" / "run.json").write_text(
         json.dumps([*starts[:-1], starts[-1] | {"step": 5}])
     )
-    assert not has_ended(tmp_path / "foldall")
+    assert not Fold(tmp_path / "foldall").is_finished
     (tmp_path / "foldall" / "run.json").unlink()
-    assert not has_ended(tmp_path / "foldall")
+    assert not Fold(tmp_path / "foldall").is_finished
 
 
 def test_weights_without_deep_supervision_begin_a_run_with_it(
@@ -197,7 +198,9 @@ def test_weights_without_deep_supervision_begin_a_run_with_it(
         strokes, tmp_path / "single", change_preset(deep, ["model.deep_supervision=false"])
     ).folder
     said: list[str] = []
-    tuned = weights(run(strokes, tmp_path / "run", deep, init=str(single), say=said.append).folder)
+    tuned = weights(
+        run(strokes, tmp_path / "run", deep, init=str(single), progress=Listener(said)).folder
+    )
     assert "drawn anew: heads.1.bias, heads.1.weight" in said
     source = weights(single)
     assert tuned.keys() - source.keys() == {"network.heads.1.bias", "network.heads.1.weight"}

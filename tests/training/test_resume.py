@@ -21,10 +21,12 @@ from lightning.pytorch import Callback
 
 from factorizer.data.cases import DataError
 from factorizer.data.synthetic import write_synthetic
+from factorizer.errors import RunError
 from factorizer.preset_files import change_preset, load_preset, to_yaml
+from factorizer.runs.fold import Fold
 from factorizer.training import module as training_module
 from factorizer.training.checkpoints import newest_readable
-from factorizer.training.folder import RunError, check_folder
+from factorizer.training.consistency import check_folder
 from factorizer.training.run import cross_validate, train_fold
 from factorizer.training.schedule import rate_factor
 from factorizer.training.trainer import Machine
@@ -40,6 +42,7 @@ from testkit.runs import (
     run,
     weights,
 )
+from testkit.telling import Listener
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
@@ -62,7 +65,7 @@ def test_a_run_that_crashed_goes_on_bit_for_bit(
     with pytest.raises(RuntimeError, match="power cut"):
         run(strokes, tmp_path / "run", callbacks=[At(step, crash)])
     said: list[str] = []
-    outcome = run(strokes, tmp_path / "run", resume=True, say=said.append)
+    outcome = run(strokes, tmp_path / "run", resume=True, progress=Listener(said))
     assert outcome.finished
     assert any(text.startswith("going on from") for text in said) == (
         step > 2
@@ -224,7 +227,7 @@ def test_a_polite_kill_saves_and_says_how_to_go_on(
     said: list[str] = []
     stop = At(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
     validated = Validated()
-    outcome = run(strokes, tmp_path / "run", callbacks=[stop, validated], say=said.append)
+    outcome = run(strokes, tmp_path / "run", callbacks=[stop, validated], progress=Listener(said))
     assert not outcome.finished
     assert outcome.signal == signal.SIGTERM
     assert validated.steps == [3]  # the stop does not wait for another
@@ -285,7 +288,7 @@ def test_a_checkpoint_cut_short_is_passed_over(strokes: Path, whole: Path, tmp_p
     last = tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt"
     last.write_bytes(last.read_bytes()[:-5000])
     said: list[str] = []
-    outcome = run(strokes, tmp_path / "run", resume=True, say=said.append)
+    outcome = run(strokes, tmp_path / "run", resume=True, progress=Listener(said))
     assert any("cannot be read" in text for text in said)
     assert any("previous.ckpt" in text for text in said)
     assert_same(whole, outcome.folder)
@@ -311,7 +314,7 @@ def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
 
 def test_a_finished_run_says_so(strokes: Path, whole: Path) -> None:
     said: list[str] = []
-    outcome = run(strokes, whole.parent, resume=True, say=said.append)
+    outcome = run(strokes, whole.parent, resume=True, progress=Listener(said))
     assert outcome.finished
     assert said == [f"{whole} is finished; its scores are in scores.csv"]
 
@@ -341,9 +344,9 @@ def test_regions_in_another_order_are_another_configuration(tmp_path: Path) -> N
     assert list(regions) != list(brats.data.regions)
     (tmp_path / "fold0").mkdir()
     (tmp_path / "fold0" / "config.yaml").write_text(to_yaml(brats))
-    check_folder(tmp_path / "fold0", brats, resume=True)
+    check_folder(Fold(tmp_path / "fold0"), brats, resume=True)
     with pytest.raises(RunError, match="another configuration"):
-        check_folder(tmp_path / "fold0", backwards, resume=True)
+        check_folder(Fold(tmp_path / "fold0"), backwards, resume=True)
 
 
 def test_only_what_differs_is_shown_of_a_run_from_before_a_field_came(tmp_path: Path) -> None:
@@ -352,10 +355,10 @@ def test_only_what_differs_is_shown_of_a_run_from_before_a_field_came(tmp_path: 
     older = [line for line in lines if not line.strip().startswith(("tolerance:", "# "))]
     assert len(older) < len(lines)
     (tmp_path / "fold0" / "config.yaml").write_text("".join(older))
-    check_folder(tmp_path / "fold0", load_preset("brats"), resume=True)
+    check_folder(Fold(tmp_path / "fold0"), load_preset("brats"), resume=True)
     with pytest.raises(RunError, match="another configuration") as refusal:
         check_folder(
-            tmp_path / "fold0",
+            Fold(tmp_path / "fold0"),
             change_preset(load_preset("brats"), ["training.batch_size=3"]),
             resume=True,
         )
@@ -378,7 +381,7 @@ def test_cases_that_came_later_are_left_out_and_others_refused(
             tmp_path / "more" / part / "sub-strokecase0007", data / part / "sub-strokecase0007"
         )
     said: list[str] = []
-    assert run(data, tmp_path / "run", resume=True, say=said.append).finished
+    assert run(data, tmp_path / "run", resume=True, progress=Listener(said)).finished
     assert any("1 case of" in text and "is in no fold of this run" in text for text in said)
     before = (tmp_path / "run" / "folds.json").read_text()
     for part in ("rawdata", "derivatives"):
@@ -436,7 +439,7 @@ def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path:
     for name in ("scores.csv", "postprocessing.json"):
         (tmp_path / "run" / name).write_text("of all folds as they are now")
     outcome = run(
-        strokes, tmp_path / "run", longer, resume=True, callbacks=[rates], say=said.append
+        strokes, tmp_path / "run", longer, resume=True, callbacks=[rates], progress=Listener(said)
     )
     assert outcome.step == 9
     assert any("extending from 6 to 9 steps" in text for text in said)

@@ -14,18 +14,19 @@ import numpy as np
 import pytest
 import torch
 
-from factorizer.errors import FactorizerError
+from factorizer.errors import FactorizerError, RunError
 from factorizer.evaluation.scores import METRICS
-from factorizer.inference.load import find_models, load, trained_on
+from factorizer.inference.load import load
 from factorizer.inference.sliding import Sliding
-from factorizer.inspection.ablation import make_bench
 from factorizer.preset_files import change_preset, load_preset
+from factorizer.runs.find import find_folds, trained_on
+from factorizer.runs.fold import Fold
+from factorizer.studies.ablating import make_bench
 from factorizer.training import module as training_module
-from factorizer.training.folder import RunError
 from factorizer.training.module import StepBatches
-from factorizer.training.records import has_ended
 from factorizer.training.run import train_fold
 from testkit.runs import CPU, PRESET, At, assert_same, crash, run, weights
+from testkit.telling import Listener
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
@@ -71,7 +72,7 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
         PRESET, ["data.channels=[DWI]", "training.max_steps=1", "training.learning_rate=1e-9"]
     )
     said: list[str] = []
-    outcome = run(strokes, tmp_path / "run", other, init=str(whole), say=said.append)
+    outcome = run(strokes, tmp_path / "run", other, init=str(whole), progress=Listener(said))
     tuned, source = weights(outcome.folder), weights(whole)
     stem = "network.stem.weight"
     assert tuned[stem].shape != source[stem].shape
@@ -90,14 +91,14 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
         out=tmp_path / "leak",
         init=str(whole),
         machine=CPU,
-        say=said.append,
+        progress=Listener(said),
     )
     assert any(
         f"2 of the 2 held-out cases have names of cases that {whole} was trained on" in text
         for text in said
     )
-    assert trained_on([outcome.folder]) == trained_on([whole])
-    assert trained_on([tmp_path / "leak" / "fold0"]) > trained_on([whole])
+    assert trained_on([Fold(outcome.folder)]) == trained_on([Fold(whole)])
+    assert trained_on([Fold(tmp_path / "leak" / "fold0")]) > trained_on([Fold(whole)])
     (outcome.folder / "scores.csv").unlink()
     starts = json.loads((outcome.folder / "run.json").read_text())
     starts[0]["init"] = str(tmp_path / "gone")
@@ -136,7 +137,7 @@ def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
     }
     with pytest.raises(RuntimeError, match="power cut"):
         train_fold(PRESET, **options, callbacks=[At(3, crash)])
-    assert not has_ended(tmp_path / "run" / "foldall")
+    assert not Fold(tmp_path / "run" / "foldall").is_finished
     outcome = train_fold(PRESET, **options, resume=True)
     assert (outcome.finished, outcome.step, outcome.mean_dice) == (True, 6, None)
     assert "training on 6 cases, none held out" in said
@@ -156,9 +157,9 @@ def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
         "previous.ckpt",
     }
     assert json.loads((folder / "run.json").read_text())[0]["held_out"] == []
-    assert has_ended(folder)
-    assert find_models(tmp_path / "run") == [folder]
-    assert trained_on([folder]) == {f"sub-strokecase000{i}" for i in range(1, 7)}
+    assert Fold(folder).is_finished
+    assert find_folds(tmp_path / "run") == [Fold(folder)]
+    assert trained_on([Fold(folder)]) == {f"sub-strokecase000{i}" for i in range(1, 7)}
     assert (
         load(tmp_path / "run", device="cpu")
         .predict(np.zeros((2, 24, 24, 24)), spacing_mm=(2, 2, 2))
@@ -171,8 +172,8 @@ def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
     longer = change_preset(PRESET, ["training.max_steps=8"])
     assert train_fold(longer, **options, resume=True).step == 8
     train_fold(longer, **(options | {"fold": 1}))  # beside it, the folds of a cross-validation
-    assert find_models(tmp_path / "run") == [tmp_path / "run" / "fold1"]
-    assert find_models(tmp_path / "run", "all") == [tmp_path / "run" / "fold1"]
+    assert find_folds(tmp_path / "run") == [Fold(tmp_path / "run" / "fold1")]
+    assert find_folds(tmp_path / "run", "all") == [Fold(tmp_path / "run" / "fold1")]
     with pytest.raises(
         ValueError, match="foldall held out no cases; give a fold of a run that did"
     ):
@@ -257,11 +258,11 @@ def test_a_bad_case_is_left_out(strokes: Path, tmp_path: Path) -> None:
     shutil.copytree(strokes, copy)
     next(copy.rglob("*0001_ses-0001_dwi.nii.gz")).write_bytes(b"x")
     said: list[str] = []
-    outcome = run(copy, tmp_path / "run", say=said.append)
+    outcome = run(copy, tmp_path / "run", progress=Listener(said))
     assert outcome.finished
     assert any("left out" in text and "strokecase0001" in text for text in said)
     next(copy.rglob("*0002_ses-0001_adc.nii.gz")).unlink()  # which the layout itself misses
-    run(copy, tmp_path / "another", say=said.append)
+    run(copy, tmp_path / "another", progress=Listener(said))
     assert any("strokecase0002" in text and "ADC" in text for text in said)
 
 
@@ -275,7 +276,7 @@ def test_a_case_with_voxels_that_cannot_be_is_left_out(
         voxels = np.asanyarray(nibabel.load(file).dataobj)
         nibabel.save(nibabel.Nifti1Image(voxels, np.diag([millimetres] * 3 + [1.0])), file)
     said: list[str] = []
-    assert run(copy, tmp_path / "run", say=said.append).finished
+    assert run(copy, tmp_path / "run", progress=Listener(said)).finished
     assert [text for text in said if text.startswith("left out")]
     assert all("strokecase0001" in text for text in said if text.startswith("left out"))
     assert (

@@ -15,10 +15,10 @@ from factorizer.evaluation.scores import METRICS, mean_scores, read_scores
 from factorizer.preset_files import PresetError, change_preset, load_preset, refuse_idle_options
 from factorizer.training import module as training_module
 from factorizer.training import run as training_run
-from factorizer.training.folder import RunError, pool_scores
 from factorizer.training.loss import supervised_loss
 from factorizer.training.run import cross_validate
 from testkit.runs import CHANGES, CPU, PRESET
+from testkit.telling import Listener
 
 runner = CliRunner()
 pytestmark = pytest.mark.filterwarnings(
@@ -216,34 +216,34 @@ def test_cross_validation_runs_or_continues_all_folds_and_pools_them(
     shutil.copytree(whole.parent, tmp_path / "run")  # fold 1 is done
     before = (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns
     said: list[str] = []
-    scores = cross_validate(
-        PRESET, data=strokes, out=tmp_path / "run", machine=CPU, say=said.append
+    result = cross_validate(
+        PRESET, data=strokes, out=tmp_path / "run", machine=CPU, progress=Listener(said)
     )
     assert (tmp_path / "run" / "fold1" / "checkpoints" / "last.ckpt").stat().st_mtime_ns == before
     assert [text for text in said if text.startswith("fold ")] == [
         f"fold {k} ({k + 1} of 3)" for k in range(3)
     ]
-    place = f"the run goes to {tmp_path / 'run' / 'fold0'}; training takes about 1.0 GiB of memory"
+    place = f"the run is in {tmp_path / 'run' / 'fold0'}; training needs about 1.0 GiB of memory"
     assert place in said
-    rows = read_scores(scores)
+    assert result.scores_file is not None
+    rows = read_scores(result.scores_file)
     assert sorted({row.case for row in rows}) == [f"sub-strokecase000{i}" for i in range(1, 7)]
     assert len(rows) == 6 * len(METRICS)
     means = mean_scores(rows)["lesion"]
     assert means.cases == 6
     assert means.dice == pytest.approx(sum(row.value for row in rows if row.metric == "dice") / 6)
-    (tmp_path / "run" / "fold2" / "scores.csv").unlink()
-    with pytest.raises(RunError, match=r"the folds 2 of .* are not finished"):
-        pool_scores(tmp_path / "run", [0, 1, 2], PRESET)
 
 
 def test_one_fold_of_a_cross_validation(strokes: Path, whole: Path, tmp_path: Path) -> None:
     """As one job of an array; the last to finish pools."""
     shutil.copytree(whole.parent, tmp_path / "run")
     said: list[str] = []
-    options = {"data": strokes, "out": tmp_path / "run", "machine": CPU, "say": said.append}
-    assert cross_validate(PRESET, fold=0, **options) is None
-    assert said[-1].startswith("fold 2 is not finished")
-    assert cross_validate(PRESET, fold=2, **options) == tmp_path / "run" / "scores.csv"
+    options = {"data": strokes, "out": tmp_path / "run", "machine": CPU, "progress": Listener(said)}
+    first = cross_validate(PRESET, fold=0, **options)
+    assert first.scores_file is None
+    assert first.missing == [2]
+    second = cross_validate(PRESET, fold=2, **options)
+    assert second.scores_file == tmp_path / "run" / "scores.csv"
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 
+from factorizer.errors import RunError
 from factorizer.hardware import available_cores
 from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training import memory
-from factorizer.training.environment import RunError
 from factorizer.training.memory import Need, check_memory, estimate
 from factorizer.training.trainer import Machine
 from testkit.runs import CPU

@@ -15,7 +15,7 @@ from factorizer.models.registry import build_model
 from factorizer.nn.blocks import ResidualMLP, ResidualNMF
 from factorizer.nn.nmf import NMF
 from factorizer.preset_files import change_preset, load_preset
-from factorizer.training.ablation import POSITIONS, SOLVERS, SUBBLOCKS
+from factorizer.studies.variants import POSITIONS, SOLVERS, SUBBLOCKS
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"

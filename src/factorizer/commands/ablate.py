@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     Json,
     add_cells,
@@ -19,13 +20,13 @@ from factorizer.commands.console import (
     say_written,
     track,
 )
-from factorizer.commands.train import Changes, PresetName, Workers, make_progress, settle, stoppable
+from factorizer.commands.train import Changes, PresetName, Workers, settle, stoppable
 from factorizer.errors import FactorizerError
 from factorizer.training.environment import check_environment
 from factorizer.words import count
 
 if TYPE_CHECKING:
-    from factorizer.inspection.ablation import Point
+    from factorizer.studies.ablating import Point
 
 app = typer.Typer(no_args_is_help=True, help="Change a model and see what it costs.")
 
@@ -66,15 +67,15 @@ def inference(
     iterations, rank."""
     from dataclasses import asdict
 
+    from factorizer.figures.ablations import draw_ablation
     from factorizer.files import write_atomically
-    from factorizer.inspection.ablation import (
+    from factorizer.inspection.settings import Setting, matrix_sizes, nmf_layers, paper_settings
+    from factorizer.studies.ablating import (
         check_baseline,
         fingerprint,
         make_bench,
         run_ablation,
     )
-    from factorizer.inspection.ablation_figure import draw_ablation
-    from factorizer.inspection.settings import Setting, matrix_sizes, nmf_layers, paper_settings
 
     bench = make_bench(run, data, device=device, limit=cases)
     preset = bench.predictor.preset
@@ -125,7 +126,7 @@ def training(
     with stoppable("run the same command to resume"):
         check_environment()
         settings = settle(preset, None, changes)
-        from factorizer.training.ablation import PAPER, TABLES, ablate_training, fields_of
+        from factorizer.studies.variants import PAPER, TABLES, ablate_training, fields_of
         from factorizer.training.trainer import Machine
 
         tables = PAPER if table == "both" else [table]
@@ -148,9 +149,7 @@ def training(
             fold=fold,
             out=out,
             machine=Machine(device=device, workers=workers),
-            callbacks=[make_progress(settings.training.batch_size)],
-            say=say,
-            track=track,
+            progress=ConsoleProgress(),
         )
         for file in files:
             say_written(file)
@@ -187,19 +186,19 @@ def tune(
     """Find settings that make a trained model faster and keep its Dice: `predict --speed
     balanced|fast` uses them."""
     from factorizer.evaluation.scores import mean_of
+    from factorizer.figures.ablations import draw_front
     from factorizer.files import write_atomically
-    from factorizer.inference.load import find_models
-    from factorizer.inspection.ablation import make_bench
-    from factorizer.inspection.ablation_figure import draw_front
-    from factorizer.inspection.tuning import Tuner, keep_order, options_of, write_speeds
+    from factorizer.runs.find import find_fold
+    from factorizer.studies.ablating import make_bench
+    from factorizer.studies.tuning import Tuner, keep_order, options_of
 
     bound = parse_loss(max_loss)
-    (folder,) = find_models(run)
-    if (folder / "speeds.json").exists():
-        raise FactorizerError(f"{folder / 'speeds.json'} is there already; remove it to tune again")
-    if not (folder / "scores.csv").exists():
+    fold = find_fold(run)
+    if fold.speeds_file.exists():
+        raise FactorizerError(f"{fold.speeds_file} already exists; remove it to tune again")
+    if not fold.is_finished:
         raise FactorizerError(
-            f"{folder} is not trained to its end; finish it with `factorizer train --resume` first"
+            f"{fold.path} is not finished; train it with `factorizer train --resume` first"
         )
     bench = make_bench(run, data, device=device, limit=cases)
     if len(bench.names) < FEWEST_CASES:
@@ -223,11 +222,12 @@ def tune(
     trained = mean_of(tuner.reference.values())
     chosen = {"best": (1.0, trained)} | {name: (t.time_ratio, t.dice) for name, t in speeds.items()}
     write_atomically(
-        folder / "speeds.png", draw_front([(1.0, trained, "as trained"), *points], chosen)
+        fold.speeds_figure, draw_front([(1.0, trained, "as trained"), *points], chosen)
     )
-    say_written(folder / "speeds.png")
+    say_written(fold.speeds_figure)
     if speeds:
-        say_written(write_speeds(folder, speeds))
+        fold.write_speeds({name: trial.layers for name, trial in speeds.items()})
+        say_written(fold.speeds_file)
     rows = [
         {
             "speed": name,

@@ -212,10 +212,10 @@ def qualitative(
         raise FactorizerError("--rows is for cases that are not named; leave it out with --cases")
     if output.suffix != ".png":
         raise FactorizerError(f"--output got {output}; give a name that ends in .png")
+    from factorizer.figures.qualitative import draw_examples
     from factorizer.files import write_atomically
     from factorizer.preset_files import load_preset
-    from factorizer.reports.examples import Gallery
-    from factorizer.reports.qualitative import draw_examples
+    from factorizer.studies.gallery import Gallery
 
     settings = load_preset(preset).data
     folders = [parse_folder(text) for text in predictions]

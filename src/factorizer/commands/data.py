@@ -255,7 +255,7 @@ def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[
 
 
 def draw(cohort: Cohort, report: Report, figure: Path) -> None:
-    from factorizer.data.contact_sheet import draw_contact_sheet
+    from factorizer.figures.contact_sheet import draw_contact_sheet
     from factorizer.files import write_atomically
 
     names = [case.name for case in report.cases]

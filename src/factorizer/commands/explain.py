@@ -75,7 +75,7 @@ def explain(
     from factorizer.data.inputs import read_inputs
     from factorizer.inspection.alignment import summarize
     from factorizer.inspection.components import choose_layers, layers_of
-    from factorizer.inspection.report import Explainer
+    from factorizer.studies.explaining import Explainer
 
     models = load_models(runs, device)
     data = next(iter(models.values())).preset.data

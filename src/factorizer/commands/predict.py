@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     Json,
     add_cells,
@@ -17,7 +18,6 @@ from factorizer.commands.console import (
     print_table,
     say,
     say_written,
-    track,
 )
 from factorizer.commands.program import exit_for
 from factorizer.commands.stopping import stoppable
@@ -104,12 +104,10 @@ def predict(
             )
         source = str(run or model)
         from factorizer.data.inputs import read_inputs
-        from factorizer.inference.load import find_models, load, trained_on
+        from factorizer.inference.load import load
         from factorizer.inference.memory import estimate_bytes
-        from factorizer.inference.postprocess import read_rules
         from factorizer.inference.predict import predict_cases
-        from factorizer.inference.zoo import display_name
-        from factorizer.training.records import has_ended
+        from factorizer.runs.find import find_folds, trained_on
 
         wanted = parse_folds(folds)
         predictor = load(
@@ -119,11 +117,11 @@ def predict(
             mirrored=tta,
             speed=speed,
             batch_size=batch_size,
-            say=say,
+            progress=ConsoleProgress(),
         )
         preset = predictor.preset
-        folders = find_models(source, wanted)
-        rules = read_rules(folders[0], list(preset.data.regions)) if postprocess else {}
+        models = find_folds(source, wanted)
+        rules = models[0].rules(list(preset.data.regions)) if postprocess else {}
         estimate = partial(
             estimate_bytes, batch_size=batch_size, keep_probabilities=save_probabilities
         )
@@ -147,13 +145,10 @@ def predict(
             "labels are written as "
             f"{', '.join(f'{label} = {value}' for label, value in preset.data.labels.items())}"
         )
-        for folder in folders:
-            if not has_ended(folder):
-                say(
-                    f"{display_name(folder)} is not finished; its weights are those of the last "
-                    "checkpoint"
-                )
-        seen = len(trained_on(folders) & {case.name for case in cases})
+        for fold in models:
+            if not fold.is_finished:
+                say(f"{fold.name} is not finished; its weights are those of the last checkpoint")
+        seen = len(trained_on(models) & {case.name for case in cases})
         if seen:
             have = "has the name of a case" if seen == 1 else "have names of cases"
             say(f"{seen} of them {have} that this model was trained on: scores of those say little")
@@ -204,18 +199,15 @@ def postprocess(
 
     from rich.table import Table
 
-    from factorizer.inference.postprocess import FILE
-    from factorizer.training.postprocessing import choose_postprocessing
+    from factorizer.studies.postprocessing import choose_postprocessing
 
-    if (run / FILE).exists():
-        raise FactorizerError(f"{run / FILE} is there already; remove it to choose again")
-    file, choices = choose_postprocessing(run, data, device=device, track=track)
-    say_written(file)
+    result = choose_postprocessing(run, data, device=device, progress=ConsoleProgress())
+    say_written(result.file)
     if json:
-        print_json([asdict(choice) for choice in choices])
+        print_json([asdict(choice) for choice in result.choices])
         return
     table = Table("region", "what is kept", "Dice before", "Dice after", "cases")
-    for choice in choices:
+    for choice in result.choices:
         cells = [
             choice.region,
             choice.rule,

@@ -97,8 +97,8 @@ def profile(
             )
         text = save()
         if figure:
-            from factorizer.profiling.figure import draw_profile
-            from factorizer.reports.escapes import escape_label
+            from factorizer.figures.costs import draw_profile
+            from factorizer.figures.escapes import escape_label
 
             title = (
                 f"{escape_label(preset)}: {settings.in_channels} x "

@@ -4,30 +4,26 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
+from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     print_line,
     print_table,
     say,
     scores_table,
-    track,
 )
 from factorizer.errors import FactorizerError
 from factorizer.training.environment import check_environment
 from factorizer.training.signals import Interrupted
 
 if TYPE_CHECKING:
-    from lightning.pytorch import Callback, Trainer
-
     from factorizer.config import Preset
 
 
@@ -135,11 +131,10 @@ def train(
             machine=Machine(
                 device, devices, nodes, precision, accumulate, workers, checkpoint_activations
             ),
-            callbacks=[make_progress(settings.training.batch_size)],
-            say=say,
-            track=track,
+            progress=ConsoleProgress(),
         )
         if outcome.signal:
+            say("run the same command with --resume to resume")
             raise typer.Exit(128 + outcome.signal)
         if is_leader() and fold != "all":
             print_scores(outcome.folder / "scores.csv")
@@ -174,7 +169,7 @@ def cross_validate(
         from factorizer.training.run import cross_validate
         from factorizer.training.trainer import Machine
 
-        scores = cross_validate(
+        result = cross_validate(
             settings,
             data=data,
             out=out or default_folder(preset, settings),
@@ -184,12 +179,19 @@ def cross_validate(
             machine=Machine(
                 device, devices, nodes, precision, accumulate, workers, checkpoint_activations
             ),
-            callbacks=[make_progress(settings.training.batch_size)],
-            say=say,
-            track=track,
+            progress=ConsoleProgress(),
         )
-        if scores is not None:
-            print_scores(scores)
+        if result.signal:
+            say("run the same command to resume")
+            raise typer.Exit(128 + result.signal)
+        if result.missing:
+            listed = ", ".join(map(str, result.missing))
+            say(
+                f"not finished yet: fold {listed}; when all are, {result.run.scores_file} is "
+                "written"
+            )
+        if result.scores_file is not None:
+            print_scores(result.scores_file)
 
 
 @contextmanager
@@ -268,95 +270,3 @@ def print_scores(file: Path) -> None:
     print_line(escape(str(file)))
     print_table(scores_table(read_scores(file)))
     print_line(escape(describe_conventions("diagonal")))
-
-
-def make_progress(batch_size: int) -> Callback:
-    """A bar with loss, learning rate, samples per second and time left, and one for each
-    validation.
-
-    Where standard error is no terminal there is a line instead, the first within a minute."""
-    from lightning.pytorch import Callback, LightningModule
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from factorizer.training.time_left import TimeLeft
-
-    class Bar(Callback):
-        bar: Progress | None = None
-
-        def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-            self.bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[state]}"),
-                console=Console(stderr=True),
-            )
-            self.next_line = time.monotonic() + FIRST_LINE
-            self.left = TimeLeft(
-                step=trainer.global_step,
-                max_steps=trainer.max_steps,
-                validate_every=max(
-                    1, int(trainer.val_check_interval) // trainer.accumulate_grad_batches
-                ),
-                batch_size=batch_size,
-                windows=sum(pl_module.sliding.count(shape) for shape in held_out_shapes(trainer)),
-            )
-            if self.bar.console.is_terminal:
-                self.bar.start()
-            self.training = self.bar.add_task(
-                "training", total=trainer.max_steps, completed=trainer.global_step, state=""
-            )
-
-        def on_train_batch_end(
-            self, trainer: Trainer, pl_module: LightningModule, *args: Any
-        ) -> None:
-            assert self.bar is not None
-            metrics = trainer.callback_metrics
-            if "learning_rate" not in metrics:  # the first parts of an accumulated batch
-                return
-            now = time.monotonic()
-            self.left.end_step(trainer.global_step, now)
-            state = f"loss {float(metrics['loss']):.4f}  rate {float(metrics['learning_rate']):.2e}"
-            if self.left.step_seconds is not None:
-                state += (
-                    f"  {batch_size / self.left.step_seconds:.2f} samples/s  {self.left.text()}"
-                )
-            self.bar.update(self.training, completed=trainer.global_step, state=state)
-            if not self.bar.console.is_terminal and now > self.next_line:
-                say(f"step {trainer.global_step:,} of {trainer.max_steps:,}  {state}")
-                self.next_line = now + LINE_EVERY
-
-        def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-            assert self.bar is not None
-            self.validation_start = time.monotonic()
-            cases = len(trainer.datamodule.held_out)
-            self.validating = self.bar.add_task("validating", total=cases, state="")
-
-        def on_validation_batch_end(self, *args: Any) -> None:
-            assert self.bar is not None
-            self.bar.advance(self.validating)
-
-        def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-            assert self.bar is not None
-            self.left.end_validation(time.monotonic() - self.validation_start)
-            self.bar.remove_task(self.validating)
-
-        def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-            self.stop()
-
-        def on_exception(
-            self, trainer: Trainer, pl_module: LightningModule, exception: BaseException
-        ) -> None:
-            self.stop()
-
-        def stop(self) -> None:
-            if self.bar is not None:
-                self.bar.stop()
-
-    return Bar()
-
-
-def held_out_shapes(trainer: Trainer) -> list[tuple[int, ...]]:
-    """The shapes of the images that a validation predicts."""
-    held_out = trainer.datamodule.held_out
-    return [held_out.store.open(name)[1].shape for name in held_out.names]

@@ -15,7 +15,7 @@ from factorizer.commands.console import (
 )
 
 if TYPE_CHECKING:
-    from factorizer.inference.zoo import ZooModel
+    from factorizer.runs.zoo import ZooModel
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -27,7 +27,7 @@ def zoo(context: typer.Context, json: Json = False) -> None:
         return
     from rich.table import Table
 
-    from factorizer.inference.zoo import describe_model, zoo_names
+    from factorizer.runs.zoo import describe_model, zoo_names
 
     models = [describe_model(name) for name in zoo_names()]
     if json:
@@ -57,7 +57,7 @@ def show_model(
     name: Annotated[str, typer.Argument(help="A model of the zoo.")], json: Json = False
 ) -> None:
     """Print a model's card: data, licence, training, scores, intended use and limits."""
-    from factorizer.inference.zoo import describe_model
+    from factorizer.runs.zoo import describe_model
 
     model = describe_model(name.removeprefix("zoo:"))
     if json:

@@ -30,8 +30,9 @@ from factorizer.data.layouts import (
     read_cohort,
     strip_ending,
 )
+from factorizer.evaluation.label_maps import score_label_maps
 from factorizer.evaluation.metrics import Mask
-from factorizer.evaluation.scores import HD95Empty, Score, score_label_maps
+from factorizer.evaluation.scores import HD95Empty, Score
 from factorizer.targets import Targets
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]

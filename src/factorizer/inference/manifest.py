@@ -26,7 +26,7 @@ from torch import nn
 from factorizer import __version__
 from factorizer.data.cases import Case, DataError, Problem
 from factorizer.files import FileError, read_json, write_atomically
-from factorizer.inference.postprocess import Rules
+from factorizer.inference.cleaning import Rules
 from factorizer.inference.predictor import Predictor
 from factorizer.nn.nmf import NMF
 

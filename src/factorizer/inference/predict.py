@@ -24,6 +24,7 @@ from factorizer.data.outputs import (
 )
 from factorizer.errors import FactorizerError
 from factorizer.files import FileError
+from factorizer.inference.cleaning import Cleaning, clean_labels
 from factorizer.inference.manifest import (
     Facts,
     Record,
@@ -36,7 +37,6 @@ from factorizer.inference.manifest import (
     remove_leftovers,
 )
 from factorizer.inference.memory import check_memory
-from factorizer.inference.postprocess import Cleaning, clean_labels
 from factorizer.inference.predictor import Predictor
 
 

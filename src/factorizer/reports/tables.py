@@ -11,9 +11,9 @@ from factorizer.evaluation.compare import HIGHER_IS_BETTER, NAMES, TITLES, Compa
 from factorizer.evaluation.differences import RunDifference, show
 from factorizer.evaluation.scores import describe_conventions
 from factorizer.evaluation.statistics import LEVEL, RESAMPLES, stars
+from factorizer.figures.boxes import draw_boxes, draw_costs
+from factorizer.figures.escapes import escape_cell, escape_latex, escape_markdown
 from factorizer.files import csv_text
-from factorizer.reports.escapes import escape_cell, escape_latex, escape_markdown
-from factorizer.reports.figures import draw_boxes, draw_costs
 from factorizer.words import count
 
 Mark = Callable[

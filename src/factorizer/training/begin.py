@@ -3,65 +3,66 @@ trained at."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from torch import nn
 
 from factorizer.config import Preset
 from factorizer.data.cases import list_some
-from factorizer.inference.load import (
-    find_models,
-    load_what_fits,
-    make_network,
-    read_weights,
-    trained_on,
-)
+from factorizer.errors import RunError
+from factorizer.inference.load import load_what_fits, make_network
 from factorizer.inference.sliding import Sliding
 from factorizer.nn.unet import UNet
 from factorizer.preset_files import ZOO
+from factorizer.progress import Progress
+from factorizer.runs.find import find_fold, find_folds, trained_on
+from factorizer.runs.fold import Fold
+from factorizer.runs.weights import read_weights
 from factorizer.training.activations import checkpoint_activations
-from factorizer.training.folder import RunError
 from factorizer.training.module import Segmentation
-from factorizer.training.records import read_starts
 from factorizer.training.schedule import warmup_for
 from factorizer.training.trainer import Machine
 
-Say = Callable[[str], object]
 
-
-def settle_init(folder: Path, init: str | None) -> str | None:
-    """Where the first weights are from: as given, or as when the run began."""
-    resolved = init if init is None or init.startswith(ZOO) else str(Path(init).absolute())
-    starts = read_starts(folder)
-    before = starts[0].get("init") if starts else None
-    if starts and resolved not in (None, before):
+def settle_init(fold: Fold, init: str | None) -> str | None:
+    """The model whose weights a fold begins with. A fold that is resumed keeps its own."""
+    wanted = init if init is None or init.startswith(ZOO) else str(Path(init).absolute())
+    if not fold.starts():
+        return wanted
+    before = fold.first_weights()
+    if wanted not in (None, before):
         raise RunError(
-            f"{folder} was begun with --init {before}; leave the option out, or give another --out"
+            f"{fold.path} began with the weights of {before}; leave out init, or give another "
+            "folder"
         )
-    return resolved if not starts else before
+    return before
 
 
-def warn_of_known_cases(init: str, held_out: Sequence[str], say: Say) -> None:
-    known = len(trained_on(find_models(init)) & set(held_out))
+def warn_of_known_cases(init: str, held_out: Sequence[str], progress: Progress) -> None:
+    """Warn if a first model was trained on cases that are to be held out."""
+    known = len(trained_on(find_folds(init)) & set(held_out))
     if known:
-        say(
+        progress.say(
             f"{known} of the {len(held_out)} held-out cases have names of cases that {init} was "
             "trained on: if they are the same, scores will be too good; give a fold that held them "
             "out"
         )
 
 
-def make_module(preset: Preset, machine: Machine, init: str | None, say: Say) -> Segmentation:
+def make_module(
+    preset: Preset, machine: Machine, init: str | None, progress: Progress
+) -> Segmentation:
+    """The network with its loss, optimizer and schedule."""
     training, inference = preset.training, preset.inference
     if training.validate_every > training.max_steps:
-        say(
+        progress.say(
             f"validation is at the end, after {training.max_steps} steps (validate_every is "
             f"{training.validate_every})"
         )
     warmup = warmup_for(training.max_steps, training.warmup_steps)
     if warmup < training.warmup_steps:
-        say(
+        progress.say(
             f"warm-up is cut from {training.warmup_steps} to {warmup} steps, a tenth of "
             f"{training.max_steps}"
         )
@@ -73,7 +74,7 @@ def make_module(preset: Preset, machine: Machine, init: str | None, say: Say) ->
             "give training.deep_supervision_weights one for each"
         )
     if init is not None:
-        initialize(network, init, say)
+        initialize(network, init, progress)
     if machine.checkpoint_activations:
         checkpoint_activations(network)
     return Segmentation(
@@ -92,10 +93,9 @@ def make_module(preset: Preset, machine: Machine, init: str | None, say: Say) ->
     )
 
 
-def initialize(network: nn.Module, source: str, say: Say) -> None:
-    """Take over a trained model's weights where they fit, and say what does not."""
-    (folder,) = find_models(source)
-    loaded, drawn = load_what_fits(network, read_weights(folder))
+def initialize(network: nn.Module, source: str, progress: Progress) -> None:
+    """Load a trained model's weights where they fit, and say which do not."""
+    loaded, drawn = load_what_fits(network, read_weights(find_fold(source)))
     matrices = {
         name for name, p in network.named_parameters() if p.ndim > 1
     }  # a bias or a seed may fit by chance
@@ -103,5 +103,5 @@ def initialize(network: nn.Module, source: str, say: Say) -> None:
         raise RunError(
             f"no weight of {source} fits this network; give a model of the same system and widths"
         )
-    say(f"loaded from {source}: {len(loaded)} of {len(loaded) + len(drawn)} weights")
-    say(f"drawn anew: {list_some(drawn) or 'none'}")
+    progress.say(f"loaded from {source}: {len(loaded)} of {len(loaded) + len(drawn)} weights")
+    progress.say(f"drawn anew: {list_some(drawn) or 'none'}")

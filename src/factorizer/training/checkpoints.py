@@ -9,7 +9,6 @@ and therefore optimistic, as it says in itself; scores are the last's.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,10 @@ import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Callback
 
-from factorizer.inference.weights import verify_archive
-from factorizer.training.environment import RunError
+from factorizer.errors import RunError
+from factorizer.progress import Progress
+from factorizer.runs.fold import Fold
+from factorizer.runs.weights import verify_archive
 
 REMEDY = "remove it to resume from the checkpoint before, or restore it"
 
@@ -33,9 +34,9 @@ class Checkpoints(Callback):
     """
 
     def __init__(
-        self, folder: Path, *, every: int, validate_every: int | None, start_step: int = 0
+        self, fold: Fold, *, every: int, validate_every: int | None, start_step: int = 0
     ) -> None:
-        self.folder, self.every, self.validate_every = folder, every, validate_every
+        self.fold, self.every, self.validate_every = fold, every, validate_every
         self.best_dice = -1.0
         self.saved_step = start_step
         self.saving_best = False
@@ -53,7 +54,7 @@ class Checkpoints(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Know the best of before: it may have been found after the checkpoint that the run goes on
         from."""
-        best = read_checkpoint(self.folder / "best.ckpt")
+        best = read_checkpoint(self.fold.best_checkpoint)
         with suppress(KeyError, TypeError):  # one that is damaged says nothing
             if best is not None and 0 < best["global_step"] <= trainer.global_step:
                 self.best_dice = max(self.best_dice, best["callbacks"][self.state_key]["best_dice"])
@@ -66,7 +67,7 @@ class Checkpoints(Callback):
         dice = float(trainer.callback_metrics["val_dice"])
         if dice > self.best_dice:
             self.best_dice = dice
-            self.save(trainer, "best.ckpt")
+            self.save(trainer, self.fold.best_checkpoint)
         if trainer.global_step % self.every == 0:
             self.save_last(trainer)
 
@@ -79,70 +80,65 @@ class Checkpoints(Callback):
     def save_last(self, trainer: Trainer) -> None:
         """Once per step, also where gradients are accumulated."""
         if trainer.global_step != self.saved_step:
-            self.save(trainer, "last.ckpt")
+            self.save(trainer, self.fold.last_checkpoint)
             self.saved_step = trainer.global_step
 
-    def save(self, trainer: Trainer, name: str) -> None:
-        """All processes take part; the first writes."""
-        new, place = unfinished(self.folder, name), self.folder / name
-        self.saving_best = name == "best.ckpt"
+    def save(self, trainer: Trainer, place: Path) -> None:
+        """Write a checkpoint beside its place, then put it there. All processes take part."""
+        new = unfinished(place)
+        self.saving_best = place == self.fold.best_checkpoint
         try:
             trainer.save_checkpoint(new)
             if trainer.is_global_zero:
-                if name == "last.ckpt" and place.exists():
-                    os.replace(place, self.folder / "previous.ckpt")
+                if place == self.fold.last_checkpoint and place.exists():
+                    os.replace(place, self.fold.previous_checkpoint)
                 os.replace(new, place)
-            trainer.strategy.barrier()  # whoever goes on finds the file in its place
+            trainer.strategy.barrier()  # whoever continues finds the file in its place
         except OSError as error:
             new.unlink(missing_ok=True)
-            kept = (
-                "the one before is kept"
-                if (self.folder / "last.ckpt").exists()
-                else "there is none before it"
-            )
-            raise OSError(
-                f"the checkpoint of step {trainer.global_step} cannot be written to {place} "
-                f"({error.strerror or error}); {kept}. Make room and let the run go on"
-            ) from error
+            raise OSError(self.explain_full_disk(trainer.global_step, place, error)) from error
         finally:
             self.saving_best = False
 
+    def explain_full_disk(self, step: int, place: Path, error: OSError) -> str:
+        exists = self.fold.last_checkpoint.exists()
+        kept = "the one before is kept" if exists else "none was written before"
+        return (
+            f"the checkpoint of step {step} cannot be written to {place} "
+            f"({error.strerror or error}); {kept}. Make room and resume the run"
+        )
 
-def remove_unfinished(folder: Path) -> None:
-    """Remove what a run that was killed while it wrote a checkpoint left; only under the lock of
-    its fold."""
-    for name in ("last.ckpt", "best.ckpt"):
-        unfinished(folder, name).unlink(missing_ok=True)
+    def remove_unfinished(self) -> None:
+        """Remove checkpoints that a killed process left half written."""
+        for place in (self.fold.last_checkpoint, self.fold.best_checkpoint):
+            unfinished(place).unlink(missing_ok=True)
 
 
-def unfinished(folder: Path, name: str) -> Path:
+def unfinished(place: Path) -> Path:
     """Where a checkpoint is written before it is put in its place."""
-    return folder / f".{name}.new"
+    return place.with_name(f".{place.name}.new")
 
 
-def newest_readable(folder: Path, warn: Callable[[str], object]) -> tuple[Path | None, int]:
-    """The checkpoint to go on from and its step; one that is cut short is passed over with a
-    warning."""
-    for name in ("last.ckpt", "previous.ckpt"):
-        file = folder / name
+def newest_readable(fold: Fold, progress: Progress) -> tuple[Path | None, int]:
+    """The checkpoint to resume from and its step. One that cannot be read is skipped."""
+    for file in (fold.last_checkpoint, fold.previous_checkpoint):
         if file.exists():
             checkpoint = read_checkpoint(file)
             if checkpoint is not None:
                 return file, step_of(file, checkpoint)
-            warn(f"{file} cannot be read; trying the one before")
+            progress.say(f"{file} cannot be read; trying the one before")
     return None, 0
 
 
 def step_of(file: Path, checkpoint: dict[str, Any]) -> int:
     step = checkpoint["global_step"]
     if type(step) is not int or step < 0:
-        raise RunError(f"{file} is of step {step!r}, which is no number of steps; {REMEDY}")
+        raise RunError(f"{file} is of step {step!r}, which is not a number of steps; {REMEDY}")
     return step
 
 
 def read_checkpoint(file: Path) -> dict[str, Any] | None:
-    """What is in a file, or None where it cannot be read. Nothing in it is executed: only tensors
-    and plain values are loaded."""
+    """The content of a checkpoint, or None if it cannot be read. Nothing in it is executed."""
     try:
         verify_archive(file)
         checkpoint = torch.load(file, map_location="cpu", weights_only=True)

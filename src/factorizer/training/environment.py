@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 
-from factorizer.errors import FactorizerError
+from factorizer.errors import RunError
 
 RANKS = ("RANK", "SLURM_PROCID", "JSM_NAMESPACE_RANK")  # of this process among all
 NUMBERS = (
@@ -19,10 +19,6 @@ NUMBERS = (
 )
 SIZES = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
 MOST = 1_000_000  # of any of them
-
-
-class RunError(FactorizerError):
-    """A run that cannot start or go on as asked."""
 
 
 def check_environment(devices: int | None = None) -> None:

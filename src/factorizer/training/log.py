@@ -20,20 +20,17 @@ from lightning.pytorch.loggers import Logger, TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_only
 
 from factorizer.files import FileError, read_text, write_atomically
+from factorizer.runs.fold import Fold
 
 Row = dict[str, Any]
 LOGGED = ("loss", "gradient_norm", "learning_rate")  # of a step
 
 
-def log_file(folder: Path) -> Path:
-    return folder / "log" / "metrics.csv"
-
-
-def make_loggers(folder: Path, start_step: int) -> list[Logger]:
+def make_loggers(fold: Fold, start_step: int) -> list[Logger]:
     """log/metrics.csv always, events for TensorBoard beside it where that is installed."""
-    loggers: list[Logger] = [MetricsLog(log_file(folder), start_step)]
+    loggers: list[Logger] = [MetricsLog(fold.log_file, start_step)]
     if find_spec("tensorboard"):
-        loggers.append(TensorBoardLogger(folder, name="log", version=""))
+        loggers.append(TensorBoardLogger(fold.path, name=fold.log_file.parent.name, version=""))
     return loggers
 
 

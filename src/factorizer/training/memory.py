@@ -15,12 +15,12 @@ import torch
 from torch import Tensor, nn
 
 from factorizer.config import Preset, build_options
+from factorizer.errors import RunError
 from factorizer.hardware import choose_device, usable_bytes
 from factorizer.models.registry import build_model
 from factorizer.nn.blocks import Adapter, ResidualMLP, ResidualNMF
 from factorizer.profiling.count import build_without_storage
 from factorizer.training.activations import units_of
-from factorizer.training.environment import RunError
 from factorizer.training.trainer import Machine, share_batch
 
 GIB = 2**30

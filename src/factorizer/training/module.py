@@ -25,13 +25,12 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from factorizer.config import Preset
 from factorizer.data.cache import CaseStore
 from factorizer.data.patches import PatchDataset
-from factorizer.errors import FactorizerError
+from factorizer.errors import FactorizerError, RunError
 from factorizer.evaluation.metrics import dice
 from factorizer.evaluation.scores import Score
 from factorizer.inference.sliding import Sliding
 from factorizer.targets import Targets
 from factorizer.training.checkpoints import REMEDY
-from factorizer.training.environment import RunError
 from factorizer.training.loss import supervised_loss
 from factorizer.training.optimizer import make_optimizer
 from factorizer.training.schedule import rate_factor

@@ -1,236 +1,344 @@
-"""One training run, from the first step to the scores.
+"""One training, from the first step to the scores, and the cross-validation of several.
 
-A run goes on from its newest readable checkpoint, and is refused where it would replace another.
-Under several processes all of them train; the first prepares, writes and speaks.
+A training resumes from its newest readable checkpoint. It is refused where it would replace
+another. Several processes may train together: then the first one prepares, writes and reports.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
-from filelock import FileLock, Timeout
+import torch
 from lightning.pytorch import Callback, Trainer
 
 from factorizer.config import Preset
-from factorizer.data.cache import CaseStore, settings_for
+from factorizer.data.cache import CaseStore, Settings, settings_for
 from factorizer.data.cases import Cohort, note_renamed_labels
 from factorizer.data.folds import Folds
 from factorizer.data.layouts import read_cohort
-from factorizer.evaluation.scores import write_scores
+from factorizer.errors import RunError
+from factorizer.evaluation.scores import Score
 from factorizer.files import write_atomically
+from factorizer.hardware import GIB
+from factorizer.progress import SILENT, Progress
+from factorizer.runs.fold import Fold, FoldNumber
+from factorizer.runs.records import describe_start, with_end
+from factorizer.runs.run import Run
 from factorizer.training.begin import make_module, settle_init, warn_of_known_cases
 from factorizer.training.checkpoints import REMEDY, Checkpoints, newest_readable
-from factorizer.training.folder import (
-    Fold,
-    RunError,
+from factorizer.training.consistency import (
     check_cases,
     check_folder,
     check_folds,
     check_siblings,
     claim_folder,
-    is_finished,
-    pool_scores,
-    remove_traces,
     settle_folds,
     split_cases,
     unfinished_folds,
-    write_cases,
-    write_new_folds,
 )
-from factorizer.training.log import log_file
 from factorizer.training.memory import check_memory, is_out_of_memory
 from factorizer.training.module import PatchStream, Segmentation
-from factorizer.training.records import describe_end, describe_start
-from factorizer.training.scoring import Scoring, Track
-from factorizer.training.signals import Interrupted
+from factorizer.training.report import ReportProgress
+from factorizer.training.scoring import Scoring
 from factorizer.training.stop import StopOnSignal, Stopped
 from factorizer.training.trainer import Machine, is_leader, make_trainer, validation_interval
 from factorizer.words import count
 
-Say = Callable[[str], object]
 SHOWN = 200  # characters of an error that is not ours
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a call of `train_fold` ended; `signal` is the one that stopped it, 0 where none did."""
+    """How a training ended. `signal` is the one that stopped it, or 0."""
 
-    folder: Path
+    fold: Fold
     step: int
     finished: bool
     mean_dice: float | None = None
     signal: int = 0
 
+    @property
+    def folder(self) -> Path:
+        return self.fold.path
 
-def be_silent(text: str) -> None:
-    pass
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """How a cross-validation ended: the pooled scores, or the folds that are still missing."""
+
+    run: Run
+    scores_file: Path | None = None
+    missing: Sequence[int] = ()
+    signal: int = 0
 
 
-def show_nothing(items: Sequence[Any], label: str) -> Iterable[Any]:
-    return items
+@dataclass(frozen=True)
+class TrainingCases:
+    """What a fold is trained on and what it holds out."""
+
+    cohort: Cohort
+    settings: Settings
+    folds: Folds
+    origin: str  # where the folds come from
+    training: Sequence[str]
+    held_out: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The checkpoint that a training resumes from. The file is None at the very beginning."""
+
+    file: Path | None = None
+    step: int = 0
 
 
 def train_fold(
     preset: Preset,
     *,
     data: Path,
-    fold: Fold,
     out: Path,
+    fold: FoldNumber = 0,
     split: Path | None = None,
     resume: bool = False,
     init: str | None = None,
     machine: Machine | None = None,
     callbacks: Sequence[Callback] = (),
-    say: Say = be_silent,
-    track: Track = show_nothing,
-    again: str = "run the same command with --resume to go on",
+    progress: Progress = SILENT,
 ) -> Outcome:
-    """Train on all folds but one, then score the last weights on that one; or train on all cases
-    (fold "all").
+    """Train on all folds except one, and score the last weights on that one.
 
-    `init` is a trained model (a fold's folder, or zoo:NAME) whose weights are taken over where they
-    fit.
+    Args:
+        preset: The data, the network and the training.
+        data: The data set: its folder, or a list of cases.
+        out: The folder of the run. The fold goes to OUT/foldK.
+        fold: The fold that is held out. "all" holds out none, and has no scores.
+        split: A file that says which case is in which fold. Otherwise folds are drawn.
+        resume: Whether a fold that was stopped is resumed.
+        init: A trained model (RUN/foldK or zoo:NAME) whose weights are used where they fit.
+        machine: Devices, precision and workers.
+        callbacks: Further callbacks for Lightning's trainer.
+        progress: Where lines and bars go.
+
+    Example:
+        >>> preset = factorizer.load_preset("hippocampus")  # doctest: +SKIP
+        >>> outcome = factorizer.train_fold(preset, data=data, out=out)  # doctest: +SKIP
+        >>> outcome.mean_dice  # doctest: +SKIP
+        0.88
     """
+    started = time.monotonic()
     machine = machine or Machine()
     leader = is_leader()
     if not leader:
-        say, track, callbacks = be_silent, show_nothing, ()
-    folder, started = out / f"fold{fold}", time.monotonic()
+        progress, callbacks = SILENT, ()
+    place = Run(out).fold(fold)
     if leader:
-        check_folder(folder, preset, resume=resume)
-        check_siblings(folder, preset)
-    if is_finished(folder, preset):
-        say(
-            f"{folder} is finished; "
-            + ("its scores are in scores.csv" if fold != "all" else "it has no scores")
-        )
-        return Outcome(folder, preset.training.max_steps, finished=True)
+        check_folder(place, preset, resume=resume)
+        check_siblings(place, preset)
+    if place.is_finished_for(preset.training.max_steps):
+        progress.say(f"{place.path} is finished")
+        return Outcome(place, preset.training.max_steps, finished=True)
+    cases = gather_cases(preset, data, place, split, progress)
+    start = find_checkpoint(place, preset, progress) if resume else Checkpoint()
+    session = Session(preset, place, cases, start, machine, callbacks, progress)
+    first_model = settle_init(place, init)
+    module = make_first_module(session, first_model)
+    with place.run.hold(fold) if leader else nullcontext():
+        if leader:
+            check_folder(place, preset, resume=resume)  # another process may have been here
+            session.claim(data, first_model)
+        return session.train(module, started)
+
+
+def gather_cases(
+    preset: Preset, data: Path, fold: Fold, split: Path | None, progress: Progress
+) -> TrainingCases:
+    """Read the data set and deal its cases out."""
+    assert fold.number is not None, "it is a fold of a run"
     cohort = read_cohort(data, mask_suffix=preset.data.mask_suffix)
-    folds, origin = settle_folds(out / "folds.json", cohort, preset, split)
-    check_folds(out, folds)
+    folds, origin = settle_folds(fold.run, cohort, preset, split)
+    check_folds(fold.run, folds)
     for remark in remarks_on(cohort, folds, preset):
-        say(remark)
-    training, held_out = split_cases(folds, fold)
+        progress.say(remark)
+    training, held_out = split_cases(folds, fold.number)
     settings = settings_for(cohort, preset.data)
-    start, step = newest_readable(folder / "checkpoints", say) if resume else (None, 0)
-    if step > preset.training.max_steps:
-        raise RunError(
-            f"{start} is of step {step}, beyond training.max_steps, {preset.training.max_steps}; "
-            f"{REMEDY}"
-        )
-    checkpoints = Checkpoints(
-        folder / "checkpoints",
-        every=preset.training.checkpoint_every,
-        validate_every=validation_interval(preset.training) if held_out else None,
-        start_step=step,
-    )
-    callbacks = [checkpoints, StopOnSignal(checkpoints), *callbacks]
-    trainer = make_trainer(
-        preset.training, folder, callbacks, machine, start_step=step, held_out=bool(held_out)
-    )
-    need = check_memory(preset, machine)
-    init = settle_init(folder, init)
-    source = init if start is None else None  # later it is not needed any more
-    if source is not None:
-        warn_of_known_cases(source, held_out, say)
-    module = make_module(preset, machine, source, say)
-    store = CaseStore(out / "cache", cohort.cases, settings)
-    stream = PatchStream(preset, store, training, held_out, machine.workers)
-    say(f"the run goes to {folder}; training takes about {need.total / 2**30:.1f} GiB of memory")
-    with hold(out, fold) if leader else nullcontext():
-        if leader:
-            check_folder(
-                folder, preset, resume=resume
-            )  # again, as another process may have been here meanwhile
-            remove_traces(folder)
-            prepare_cases(store, training, held_out, say, track)
-            check_cases(folder, store.entries)
-            write_new_folds(out, folds, origin)  # from here on the run exists
-            extension = claim_folder(folder, preset)
-            if extension:
-                say(extension)
-            write_cases(folder, store.entries)
-            options = {
-                "init": init,
-                **asdict(machine),
-                "processes": trainer.world_size,
-                "held_out": held_out,
-            }
-            describe_start(folder, preset, data, options)
-        usable = [sum(name in store.entries for name in names) for names in (training, held_out)]
-        kept = usable[1] or "none"
-        say(
-            f"going on from {start}"
-            if start
-            else f"training on {count(usable[0], 'case')}, {kept} held out"
-        )
-        prepared = time.monotonic()
-        scoring = Scoring(preset, cohort, settings)
-        scoring.score_while_validating(trainer, module)
-        stopped = fit(trainer, module, stream, start)
-        trained = time.monotonic()
-        seconds = {"preparing": prepared - started, "training": trained - prepared}
-        if stopped:
-            if leader:
-                describe_end(folder, step=trainer.global_step, seconds=rounded(seconds))
-            say(f"stopped at step {trainer.global_step} and saved; {again}")
-            return Outcome(folder, trainer.global_step, finished=False, signal=stopped)
-        checkpoints.save_last(trainer)
-        rows = scoring.scores(trainer, module, stream.held_out.names, track)
-        if leader:
-            draw_learning_curve(folder)
-            seconds["scoring"] = time.monotonic() - trained
-            describe_end(folder, step=trainer.global_step, seconds=rounded(seconds))
-            if held_out:
-                write_scores(folder / "scores.csv", rows)  # last: with them the run is finished
-    dices = [row.value for row in rows if row.metric == "dice"]
-    return Outcome(
-        folder, trainer.global_step, finished=True, mean_dice=fmean(dices) if dices else None
-    )
+    return TrainingCases(cohort, settings, folds, origin, training, held_out)
 
 
 def remarks_on(cohort: Cohort, folds: Folds, preset: Preset) -> Iterator[str]:
-    """What a user should know of the data before they are trained on; cases are looked at one by
-    one later."""
+    """What a user should know about the data set before it is trained on."""
     names = {case.name for case in cohort.cases}
-    yield from (str(problem) for problem in cohort.problems if problem.case not in names)
-    others = len(names) - sum(map(len, folds.values()))
-    if others:
-        verb = "is" if others == 1 else "are"
+    for problem in cohort.problems:
+        if problem.case not in names:
+            yield str(problem)
+    unused = len(names) - sum(map(len, folds.values()))
+    if unused:
+        verb = "is" if unused == 1 else "are"
         yield (
-            f"{count(others, 'case')} of {cohort.root} {verb} in no fold of this run (unlabelled, "
-            f"or new), and {verb} left out"
+            f"{count(unused, 'case')} of {cohort.root} {verb} in no fold of this run (unlabelled, "
+            f"or new) and {verb} left out"
         )
-    yield from map(str, note_renamed_labels(cohort, preset.data.labels))
+    for problem in note_renamed_labels(cohort, preset.data.labels):
+        yield str(problem)
 
 
-@contextmanager
-def hold(out: Path, fold: Fold) -> Iterator[None]:
-    """Keep other processes out of a fold while it is trained."""
-    locks = out / ".locks"
-    locks.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(locks / f"fold{fold}", timeout=0):
-            yield
-    except Timeout:
-        raise RunError(
-            f"another process is training {out}/fold{fold} now; wait for it, or give another --out"
-        ) from None
+def find_checkpoint(fold: Fold, preset: Preset, progress: Progress) -> Checkpoint:
+    """The checkpoint that a fold resumes from."""
+    file, step = newest_readable(fold, progress)
+    most = preset.training.max_steps
+    if step > most:
+        raise RunError(f"{file} is of step {step}, beyond training.max_steps, {most}; {REMEDY}")
+    return Checkpoint(file, step)
+
+
+def make_first_module(session: Session, first_model: str | None) -> Segmentation:
+    """The network, with the weights of a first model if it does not resume from a checkpoint."""
+    source = first_model if session.start.file is None else None
+    if source is not None:
+        warn_of_known_cases(source, session.cases.held_out, session.progress)
+    return make_module(session.preset, session.machine, source, session.progress)
+
+
+class Session:
+    """One start of a training."""
+
+    def __init__(
+        self,
+        preset: Preset,
+        fold: Fold,
+        cases: TrainingCases,
+        start: Checkpoint,
+        machine: Machine,
+        callbacks: Sequence[Callback],
+        progress: Progress,
+    ) -> None:
+        self.preset = preset
+        self.fold = fold
+        self.cases = cases
+        self.start = start
+        self.machine = machine
+        self.progress = progress
+        held_out = bool(cases.held_out)
+        every = validation_interval(preset.training) if held_out else None
+        self.checkpoints = Checkpoints(
+            fold,
+            every=preset.training.checkpoint_every,
+            validate_every=every,
+            start_step=start.step,
+        )
+        report = ReportProgress(progress, preset.training.batch_size)
+        self.trainer = make_trainer(
+            preset.training,
+            fold,
+            [self.checkpoints, StopOnSignal(self.checkpoints), report, *callbacks],
+            machine,
+            start_step=start.step,
+            held_out=held_out,
+        )
+        need = check_memory(preset, machine)
+        self.store = CaseStore(fold.run.cache, cases.cohort.cases, cases.settings)
+        self.stream = PatchStream(
+            preset, self.store, cases.training, cases.held_out, machine.workers
+        )
+        progress.say(
+            f"the run is in {fold.path}; training needs about {need.total / GIB:.1f} GiB of memory"
+        )
+
+    def claim(self, data: Path, first_model: str | None) -> None:
+        """Prepare the cases and write what the run is. Only the first process does this."""
+        fold, cases = self.fold, self.cases
+        fold.remove_traces()
+        self.checkpoints.remove_unfinished()
+        prepare_cases(self.store, cases, self.progress)
+        check_cases(fold, self.store.entries)
+        fold.run.write_split(cases.folds, cases.origin)  # from here on the run exists
+        remark = claim_folder(fold, self.preset)
+        if remark:
+            self.progress.say(remark)
+        fold.write_cases(self.store.entries)
+        options = {
+            "init": first_model,
+            **asdict(self.machine),
+            "processes": self.trainer.world_size,
+            "held_out": cases.held_out,
+        }
+        start = describe_start(
+            data=data,
+            seed=self.preset.training.seed,
+            threads=torch.get_num_threads(),
+            options=options,
+        )
+        fold.write_starts([*fold.starts(), start])
+
+    def train(self, module: Segmentation, started: float) -> Outcome:
+        """Train to the last step and score, or until a signal stops it."""
+        self.say_what_it_trains_on()
+        prepared = time.monotonic()
+        scoring = Scoring(self.preset, self.cases.cohort, self.cases.settings)
+        scoring.score_while_validating(self.trainer, module)
+        signal = fit(self.trainer, module, self.stream, self.start.file)
+        trained = time.monotonic()
+        seconds = {"preparing": prepared - started, "training": trained - prepared}
+        step = self.trainer.global_step
+        if signal:
+            self.write_end(seconds)
+            self.progress.say(f"stopped at step {step} and saved")
+            return Outcome(self.fold, step, finished=False, signal=signal)
+        self.checkpoints.save_last(self.trainer)
+        names = self.stream.held_out.names
+        rows = scoring.scores(self.trainer, module, names, self.progress)
+        if is_leader():
+            draw_learning_curve(self.fold)
+        seconds["scoring"] = time.monotonic() - trained
+        self.write_end(seconds)
+        if is_leader() and self.cases.held_out:
+            self.fold.write_scores(rows)  # last: with them the fold is finished
+        return Outcome(self.fold, step, finished=True, mean_dice=mean_dice(rows))
+
+    def say_what_it_trains_on(self) -> None:
+        if self.start.file:
+            self.progress.say(f"resuming from {self.start.file}")
+            return
+        training = [name for name in self.cases.training if name in self.store.entries]
+        held_out = [name for name in self.cases.held_out if name in self.store.entries]
+        kept = len(held_out) or "none"
+        self.progress.say(f"training on {count(len(training), 'case')}, {kept} held out")
+
+    def write_end(self, seconds: dict[str, float]) -> None:
+        """Write down how this start ended."""
+        if is_leader():
+            step = self.trainer.global_step
+            self.fold.write_starts(with_end(self.fold.starts(), step=step, seconds=seconds))
+
+
+def mean_dice(rows: Sequence[Score]) -> float | None:
+    dices = [row.value for row in rows if row.metric == "dice"]
+    return fmean(dices) if dices else None
+
+
+def prepare_cases(store: CaseStore, cases: TrainingCases, progress: Progress) -> None:
+    """Preprocess the cases. One that cannot be used is named and left out."""
+    names = [*cases.training, *cases.held_out]
+    for problem in store.prepare(names, track=lambda done: progress.track(done, "preparing cases")):
+        progress.say(f"warning: {problem}" if problem.is_warning else f"left out: {problem}")
+    for wanted, purpose in (
+        (cases.training, "to train on"),
+        (cases.held_out, "in the held-out fold"),
+    ):
+        if wanted and not any(name in store.entries for name in wanted):
+            raise RunError(f"no usable case is left {purpose}")
 
 
 def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path | None) -> int:
-    """Train to the end, or until a signal stops the run: then its number."""
+    """Train to the end, or until a signal stops it. Return the signal's number, or 0."""
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", module=r"lightning|torch|monai"
-        )  # advice that does not apply
+        # advice that does not apply
+        warnings.filterwarnings("ignore", module=r"lightning|torch|monai")
         try:
             trainer.fit(module, datamodule=stream, ckpt_path=start, weights_only=True)
         except Stopped as stop:
@@ -238,7 +346,7 @@ def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path
         except Exception as error:  # a damaged checkpoint raises errors of any kind
             if is_out_of_memory(error):
                 raise RunError(
-                    f"the memory does not suffice at step {trainer.global_step}; lower "
+                    f"the memory is not sufficient at step {trainer.global_step}; lower "
                     "data.patch_size, training.batch_size, model.widths or model.rank"
                 ) from error
             if start is None or stream.opened:
@@ -248,6 +356,14 @@ def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path
     return 0
 
 
+def draw_learning_curve(fold: Fold) -> None:
+    from factorizer.figures.curve import draw_curve
+    from factorizer.training.log import read_log
+
+    if fold.log_file.exists():
+        write_atomically(fold.curve_file, draw_curve(read_log(fold.log_file)))
+
+
 def cross_validate(
     preset: Preset,
     *,
@@ -255,69 +371,40 @@ def cross_validate(
     out: Path,
     fold: int | None = None,
     split: Path | None = None,
-    say: Say = be_silent,
-    **options: Any,
-) -> Path | None:
-    """Run or go on with every fold, one after the other, or with one; when all are there, pool
-    their scores.
+    init: str | None = None,
+    machine: Machine | None = None,
+    callbacks: Sequence[Callback] = (),
+    progress: Progress = SILENT,
+) -> CrossValidation:
+    """Train or resume every fold, one after the other. Pool their scores when all are finished.
 
-    Returns OUT/scores.csv, or None while other folds are missing. A signal that stops a fold is
-    raised as `Interrupted`.
+    With `fold`, only that one is trained: so the jobs of an array can share the work. The other
+    arguments are those of `train_fold`.
     """
+    run, leader = Run(out), is_leader()
     cohort = read_cohort(data, mask_suffix=preset.data.mask_suffix)
-    folds, _ = settle_folds(out / "folds.json", cohort, preset, split)
-    leader = is_leader()
+    folds, _ = settle_folds(run, cohort, preset, split)
     numbers = list(folds) if fold is None else [fold]
     for place, number in enumerate(numbers, start=1):
         if leader and len(numbers) > 1:
-            say(f"fold {number} ({place} of {len(numbers)})")
+            progress.say(f"fold {number} ({place} of {len(numbers)})")
         outcome = train_fold(
             preset,
             data=data,
-            fold=number,
             out=out,
+            fold=number,
             split=split,
             resume=True,
-            say=say,
-            again="run the same command to go on",
-            **options,
+            init=init,
+            machine=machine,
+            callbacks=callbacks,
+            progress=progress,
         )
         if outcome.signal:
-            raise Interrupted(outcome.signal, said=True)
+            return CrossValidation(run, signal=outcome.signal)
     if not leader:
-        return None
-    missing = unfinished_folds(out, list(folds), preset)
+        return CrossValidation(run)
+    missing = unfinished_folds(run, list(folds), preset.training.max_steps)
     if missing:
-        which = (
-            f"fold {missing[0]} is"
-            if len(missing) == 1
-            else f"the folds {', '.join(map(str, missing))} are"
-        )
-        say(f"{which} not finished; when all are, {out}/scores.csv is written")
-        return None
-    return pool_scores(out, list(folds), preset)
-
-
-def prepare_cases(
-    store: CaseStore, training: Sequence[str], held_out: Sequence[str], say: Say, track: Track
-) -> None:
-    """Preprocess what is to be used; a case that cannot be is named and left out."""
-    for problem in store.prepare(
-        [*training, *held_out], track=lambda done: track(done, "preparing cases")
-    ):
-        say(f"warning: {problem}" if problem.is_warning else f"left out: {problem}")
-    for names, purpose in ((training, "to train on"), (held_out, "in the held-out fold")):
-        if names and not any(name in store.entries for name in names):
-            raise RunError(f"no usable case is left {purpose}")
-
-
-def rounded(seconds: dict[str, float]) -> dict[str, float]:
-    return {name: round(value, 1) for name, value in seconds.items()}
-
-
-def draw_learning_curve(folder: Path) -> None:
-    from factorizer.training.curve import draw_curve
-
-    log = log_file(folder)
-    if log.exists():
-        write_atomically(folder / "learning_curve.png", draw_curve(log))
+        return CrossValidation(run, missing=missing)
+    return CrossValidation(run, run.pool_scores(list(folds)))

@@ -1,53 +1,102 @@
-"""The scores of a run on its held-out cases, by its last weights."""
+"""Score a model on cases with references, as `factorizer predict` and `evaluate` would do."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from lightning.pytorch import Trainer
+from numpy.typing import NDArray
+from torch import Tensor
 
 from factorizer.config import Preset
 from factorizer.data.cache import Settings
-from factorizer.data.cases import Cohort
+from factorizer.data.cases import Case, Cohort
+from factorizer.data.images import canonical_grid, read_label, turn_to_canonical
+from factorizer.evaluation.label_maps import score_label_maps
 from factorizer.evaluation.scores import Score
 from factorizer.inference.predictor import Predictor
-from factorizer.inference.score import score_case
+from factorizer.progress import Progress
 from factorizer.training.module import Segmentation, gather
 from factorizer.training.trainer import PRECISIONS
 
-Track = Callable[
-    [Sequence[Any], str], Iterable[Any]
-]  # some items and what is done with them -> the same items
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """A predicted label map and its reference, both in canonical orientation."""
+
+    labels: Array
+    reference: Array
+    spacing_mm: tuple[float, ...]
+
+
+def predict_with_reference(
+    predictor: Predictor, case: Case, settings: Settings, logits: Iterable[Tensor] | None = None
+) -> Predicted:
+    """Predict a case and read its reference.
+
+    `logits` are the slabs of this case, if the network was applied to it before.
+    """
+    prepared = predictor.prepare(case, settings.channels)
+    grid = prepared.frame.grid
+    segmented = predictor.segment(prepared, logits=logits)
+    labels = turn_to_canonical(segmented.labels[None], grid)[0]
+    reference = read_label(case, settings.label_values, grid)
+    return Predicted(labels, reference, canonical_grid(grid).spacing_mm)
+
+
+def score_case(
+    predictor: Predictor, case: Case, settings: Settings, logits: Iterable[Tensor] | None = None
+) -> list[Score]:
+    """Every metric of a case."""
+    pair = predict_with_reference(predictor, case, settings, logits)
+    return score_label_maps(
+        case.name,
+        pair.labels,
+        pair.reference,
+        targets=predictor.preset.data.targets,
+        spacing_mm=pair.spacing_mm,
+    )
 
 
 class Scoring:
-    """The scores of the last weights on the held-out cases, as `factorizer evaluate` would find
-    them."""
+    """The scores of a training's last weights on its held-out cases."""
 
     def __init__(self, preset: Preset, cohort: Cohort, settings: Settings) -> None:
-        self.preset, self.cohort, self.settings = preset, cohort, settings
+        self.preset = preset
+        self.cohort = cohort
+        self.settings = settings
 
     def score_while_validating(self, trainer: Trainer, module: Segmentation) -> None:
-        """Let the last validation score too. In mixed precision it computes otherwise than
-        `predict`, and does not."""
-        if trainer.precision == PRECISIONS["32"]:
-            module.score_last = lambda name, logits: score_case(
-                self.predictor(trainer, module), self.cohort.case(name), self.settings, logits
-            )
+        """Let the last validation score too. Mixed precision computes differently from `predict`,
+        so the validation does not score then."""
+        if trainer.precision != PRECISIONS["32"]:
+            return
+
+        def score(name: str, logits: Iterable[Tensor]) -> list[Score]:
+            predictor = self.predictor(trainer, module)
+            return score_case(predictor, self.cohort.case(name), self.settings, logits)
+
+        module.score_last = score
 
     def predictor(self, trainer: Trainer, module: Segmentation) -> Predictor:
         return Predictor(self.preset, [module.network], device=trainer.strategy.root_device)
 
     def scores(
-        self, trainer: Trainer, module: Segmentation, names: Sequence[str], track: Track
+        self, trainer: Trainer, module: Segmentation, names: Sequence[str], progress: Progress
     ) -> list[Score]:
-        """By case, from all processes; `names` are the cases of this one."""
+        """By case, from all processes. `names` are the cases of this process."""
         scored = module.scored
         missing = [name for name in names if name not in scored]
         if missing:
             predictor = self.predictor(trainer, module)
-            for name in track(missing, "scoring the held-out cases"):
+            for name in progress.track(missing, "scoring the held-out cases"):
                 scored[name] = score_case(predictor, self.cohort.case(name), self.settings)
         gathered = gather(trainer, scored)
-        return [row for case in sorted(gathered) for row in gathered[case]]
+        rows: list[Score] = []
+        for case in sorted(gathered):
+            rows += gathered[case]
+        return rows

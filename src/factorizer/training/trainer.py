@@ -8,7 +8,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import torch
 from lightning.fabric.utilities.rank_zero import rank_zero_only
@@ -16,8 +15,10 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from factorizer.config import Training
+from factorizer.errors import RunError
 from factorizer.hardware import available_cores, choose_device
-from factorizer.training.environment import RunError, processes_started
+from factorizer.runs.fold import Fold
+from factorizer.training.environment import processes_started
 from factorizer.training.log import LogSteps, make_loggers
 
 PRECISIONS = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
@@ -133,7 +134,7 @@ def validation_interval(training: Training) -> int:
 
 def make_trainer(
     training: Training,
-    folder: Path,
+    fold: Fold,
     callbacks: Sequence[Callback],
     machine: Machine,
     *,
@@ -168,7 +169,7 @@ def make_trainer(
         check_val_every_n_epoch=None,
         gradient_clip_val=training.gradient_clip,
         callbacks=[LogSteps(min(LOG_EVERY, training.max_steps)), *callbacks],
-        logger=make_loggers(folder, start_step),
+        logger=make_loggers(fold, start_step),
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
         enable_checkpointing=False,

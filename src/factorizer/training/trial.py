@@ -23,7 +23,7 @@ from factorizer.data.cases import Case, Cohort, DataError, Problem
 from factorizer.data.check import Report
 from factorizer.data.images import canonical_grid, read_label
 from factorizer.data.plan import Plan
-from factorizer.evaluation.scores import score_label_maps
+from factorizer.evaluation.label_maps import score_label_maps
 from factorizer.hardware import available_cores, choose_device, usable_bytes
 from factorizer.inference.load import make_network
 from factorizer.inference.predictor import Predictor

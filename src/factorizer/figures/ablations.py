@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from matplotlib.figure import Figure
 
-from factorizer.inspection.ablation import Point
-from factorizer.reports.figures import COLORS, png
+from factorizer.figures.boxes import COLORS, png
+from factorizer.studies.ablating import Point
 
 PANELS = {
     "first layers kept": ("first layers kept",),

@@ -11,7 +11,7 @@ from matplotlib.ticker import FixedLocator, LogLocator, NullFormatter
 
 from factorizer.evaluation.compare import FACTOR, HIGHER_IS_BETTER, TITLES, Comparison
 from factorizer.evaluation.statistics import stars
-from factorizer.reports.escapes import escape_label
+from factorizer.figures.escapes import escape_label
 
 COLORS = (
     "#4c72b0",

@@ -6,21 +6,21 @@ Beyond the paper, a third table compares ways to factorize.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from factorizer.config import Preset
+from factorizer.errors import RunError
 from factorizer.evaluation.compare import Entry, compare_entries, load_entry
 from factorizer.files import write_atomically
 from factorizer.preset_files import change_preset
+from factorizer.progress import SILENT, Progress
 from factorizer.reports.tables import comparison_files, latex_table, table_csv
-from factorizer.training.folder import RunError
 from factorizer.training.run import train_fold
 from factorizer.training.signals import Interrupted
+from factorizer.training.trainer import Machine
 
-AGAIN = "run the same command to go on"
 FULL = "swin, NMF and MLP"
 KINDS = ("global", "local", "swin")
 
@@ -78,14 +78,15 @@ def ablate_training(
     data: Path,
     fold: int,
     out: Path,
-    say: Callable[[str], object],
-    **options: Any,
+    machine: Machine | None = None,
+    progress: Progress = SILENT,
 ) -> list[Path]:
     """Train every variant, or go on with it, then write each table; a variant in both tables is
     trained once."""
-    if options["machine"].processes() != (1, 1):
+    machine = machine or Machine()
+    if machine.processes() != (1, 1):
         raise RunError(
-            "ablations are trained by one process; start several with different --out instead"
+            "ablations are trained by one process; start several with different folders instead"
         )
     check_variants(preset, tables)
     names = folder_names(preset)
@@ -97,7 +98,7 @@ def ablate_training(
             own = change_preset(preset, variant.changes)
             key = own.model_dump_json()
             if key not in runs:
-                say(f"{table}: {variant.name}")
+                progress.say(f"{table}: {variant.name}")
                 place = out / "runs" / names[key]
                 outcome = train_fold(
                     own,
@@ -105,9 +106,8 @@ def ablate_training(
                     fold=fold,
                     out=place,
                     resume=True,
-                    say=say,
-                    again=AGAIN,
-                    **options,
+                    machine=machine,
+                    progress=progress,
                 )
                 if outcome.signal:
                     raise Interrupted(outcome.signal, said=True)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from io import BytesIO
-from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from factorizer.training.log import read_log
 
-
-def draw_curve(log: Path) -> bytes:
-    """A PNG from a run's metrics.csv."""
-    lines = read_log(log)
+def draw_curve(lines: Sequence[Mapping[str, str]]) -> bytes:
+    """A PNG of the lines of a training's log."""
     dice = sorted({name for line in lines for name in line if name.startswith("val_dice")})
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     panels = figure.subplots(1, 2)

@@ -1,9 +1,8 @@
-"""The weights of a trained model as files. Reading executes nothing that is in a file, and changed
-bytes are noticed.
+"""The weights of a fold. Reading executes nothing in a file, and notices changed bytes.
 
-A zoo model has weights.safetensors and beside it weights.sha256, in the form of `sha256sum`. A fold
-has checkpoints/last.ckpt: PyTorch writes a zip archive with a CRC-32 of each part, which it does
-not look at when it reads.
+A model of the zoo has weights.safetensors and its checksum in weights.sha256, in the form of
+`sha256sum`. Another fold has checkpoints/last.ckpt. PyTorch writes it as a zip archive with a
+CRC-32 of each part, which PyTorch itself does not check.
 """
 
 from __future__ import annotations
@@ -15,83 +14,84 @@ from zipfile import ZIP_STORED, ZipFile
 import torch
 from torch import Tensor, nn
 
+from factorizer.errors import ModelError
 from factorizer.files import read_text
-from factorizer.inference.zoo import CHECKSUM, WEIGHTS, ModelError, display_name, sha256_of
+from factorizer.runs.fold import Fold
+from factorizer.runs.zoo import sha256_of
 
-CHECKPOINT = "checkpoints/last.ckpt"
 PREFIX = "network."  # of the network's weights in a checkpoint
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 Weights = dict[str, Tensor]
 
 
-def read_weights(folder: Path) -> Weights:
-    """The network's weights of a fold or of a zoo model: the last ones, which scores are from."""
-    if (folder / WEIGHTS).is_file():
-        verify_checksum(folder)
-        file, content = WEIGHTS, read_safetensors(folder)
-    elif (folder / CHECKPOINT).is_file():
-        file, content = CHECKPOINT, read_checkpoint(folder)
+def read_weights(fold: Fold) -> Weights:
+    """The last weights of a fold. Its scores come from them."""
+    if fold.weights_file.is_file():
+        verify_checksum(fold)
+        file, content = fold.weights_file, read_safetensors(fold)
+    elif fold.last_checkpoint.is_file():
+        file, content = fold.last_checkpoint, read_last_checkpoint(fold)
     else:
-        raise ModelError(f"{display_name(folder)} has no {CHECKPOINT}; train it first")
+        raise ModelError(f"{fold.name} has no {inside(fold, fold.last_checkpoint)}; train it first")
     for name, value in content.items():
         fault = find_fault(value)
         if fault:
             raise ModelError(
-                f"{display_name(folder)}/{file} cannot be used: {name} {fault}; "
-                f"{remedy_for(folder)}"
+                f"{fold.name}/{inside(fold, file)} cannot be used: {name} {fault}; "
+                f"{remedy_for(fold)}"
             )
     return content
 
 
-def read_safetensors(folder: Path) -> Weights:
+def inside(fold: Fold, file: Path) -> str:
+    """A file by its path inside the fold."""
+    return str(file.relative_to(fold.path))
+
+
+def read_safetensors(fold: Fold) -> Weights:
     from safetensors.torch import load_file
 
     try:
-        return load_file(folder / WEIGHTS)
+        return load_file(fold.weights_file)
     except Exception as error:  # bytes of any kind raise errors of any kind
-        raise unreadable(folder, WEIGHTS, error) from None
+        raise unreadable(fold, fold.weights_file, error) from None
 
 
-def read_checkpoint(folder: Path) -> Weights:
+def read_last_checkpoint(fold: Fold) -> Weights:
     """The weights in a fold's last checkpoint."""
-    file = folder / CHECKPOINT
+    file = fold.last_checkpoint
     try:
         verify_archive(file)
         checkpoint = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # bytes of any kind raise errors of any kind
-        raise unreadable(folder, CHECKPOINT, error) from None
+        raise unreadable(fold, file, error) from None
     state = checkpoint.get("state_dict") if isinstance(checkpoint, dict) else None
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
-        raise ModelError(f"{file} holds no weights by name (state_dict); {remedy_for(folder)}")
+        raise ModelError(f"{file} holds no weights by name (state_dict); {remedy_for(fold)}")
     return {name.removeprefix(PREFIX): value for name, value in state.items()}
 
 
-def unreadable(folder: Path, file: str, error: Exception) -> ModelError:
+def unreadable(fold: Fold, file: Path, error: Exception) -> ModelError:
     reason = (str(error).splitlines() or [type(error).__name__])[0]
     return ModelError(
-        f"{display_name(folder)}/{file} cannot be read ({reason}); {remedy_for(folder)}"
+        f"{fold.name}/{inside(fold, file)} cannot be read ({reason}); {remedy_for(fold)}"
     )
 
 
-def remedy_for(folder: Path) -> str:
+def remedy_for(fold: Fold) -> str:
     """How to get good weights again."""
-    if (folder / CHECKPOINT).is_file():
-        return "train with --resume, or copy it again"
-    return (
-        "install the package again"
-        if display_name(folder) != str(folder)
-        else "copy the folder again"
-    )
+    if fold.last_checkpoint.is_file():
+        return "resume its training, or copy it again"
+    return "install the package again" if fold.is_in_zoo else "copy the folder again"
 
 
 def verify_archive(file: Path) -> None:
-    """Raise if the bytes of a checkpoint are not those that were written, or would fill more memory
-    than the file."""
+    """Raise if the bytes of a checkpoint have changed, or would need more memory than the file."""
     with ZipFile(file) as archive:
         parts = archive.infolist()
         if any(part.compress_type != ZIP_STORED for part in parts):
-            raise ValueError("it is compressed, as no checkpoint is")
+            raise ValueError("it is compressed, and checkpoints are not")
         if sum(part.file_size for part in parts) > file.stat().st_size:
             raise ValueError("its parts are larger than the file")
         changed = archive.testzip()
@@ -99,17 +99,17 @@ def verify_archive(file: Path) -> None:
             raise ValueError(f"its part {changed} has changed since it was written")
 
 
-def verify_checksum(folder: Path) -> None:
-    """Raise if weights.safetensors is not the file whose checksum stands beside it."""
-    name = display_name(folder)
-    if not (folder / CHECKSUM).is_file():
+def verify_checksum(fold: Fold) -> None:
+    """Raise if weights.safetensors is not the file that weights.sha256 was written for."""
+    weights, checksum = fold.weights_file.name, fold.checksum_file.name
+    if not fold.checksum_file.is_file():
         raise ModelError(
-            f"{name} has no {CHECKSUM}, the checksum of its weights; {remedy_for(folder)}"
+            f"{fold.name} has no {checksum}, the checksum of its weights; {remedy_for(fold)}"
         )
-    written = read_text(folder / CHECKSUM, most_bytes=1000).split()
-    if written[:1] != [sha256_of(folder / WEIGHTS)]:
+    written = read_text(fold.checksum_file, most_bytes=1000).split()
+    if written[:1] != [sha256_of(fold.weights_file)]:
         raise ModelError(
-            f"{name}/{WEIGHTS} is not the file that {CHECKSUM} is about; {remedy_for(folder)}"
+            f"{fold.name}/{weights} has another checksum than {checksum} says; {remedy_for(fold)}"
         )
 
 

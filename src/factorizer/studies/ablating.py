@@ -18,17 +18,17 @@ from torch import nn
 
 from factorizer.data.cache import Settings, settings_for
 from factorizer.data.cases import Cohort
-from factorizer.data.folds import read_own_folds
 from factorizer.data.layouts import read_cohort
 from factorizer.errors import FactorizerError
 from factorizer.evaluation.scores import Score
 from factorizer.evaluation.statistics import bootstrap_mean
 from factorizer.files import FileError, csv_text, read_csv, read_json, write_atomically
-from factorizer.inference.load import find_models, load
+from factorizer.inference.load import load
 from factorizer.inference.predictor import Predictor
-from factorizer.inference.score import score_case
 from factorizer.inspection.settings import LayerSetting, Setting, applied
 from factorizer.profiling.count import count_flops
+from factorizer.runs.find import find_fold
+from factorizer.training.scoring import score_case
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 ROUNDS = 9
@@ -73,25 +73,21 @@ def make_timing(ours: Sequence[float], trained: Sequence[float]) -> Timing:
 
 def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) -> Bench:
     """A run's fold and its held-out cases, or the first of them."""
-    (folder,) = find_models(run)
-    predictor = load(folder, device=device)
+    fold = find_fold(run)
+    predictor = load(fold.path if not fold.is_in_zoo else fold.name, device=device)
     cohort = read_cohort(data, mask_suffix=predictor.preset.data.mask_suffix)
-    file = folder.parent / "folds.json"
-    number = folder.name.removeprefix("fold")
-    if not file.is_file() or not number.isdecimal():
+    if not isinstance(fold.number, int) or not fold.run.folds_file.is_file():
         raise FactorizerError(
-            f"{folder} held out no cases; give a fold of a run that did, as RUN/fold0"
+            f"{fold.name} held out no cases; give a fold of a run that did, as RUN/fold0"
         )
-    folds = read_own_folds(file, cohort.cases)
-    fold = int(number)
-    if fold not in folds:
+    folds = fold.run.split(cohort.cases)
+    if fold.number not in folds:
         raise FactorizerError(
-            f"{file} has no fold {fold}; give the data that {folder} was trained on"
+            f"{fold.run.folds_file} has no fold {fold.number}; give the data that {fold.name} was "
+            "trained on"
         )
-    known = read_json(folder / "cases.json")  # what training could not read is left out here too
-    if not isinstance(known, dict):
-        raise FileError(folder / "cases.json", "it does not hold the cases of a run")
-    names = [name for name in folds[fold] if name in known][:limit]
+    known = fold.cases()  # cases that training could not read are left out here too
+    names = [name for name in folds[fold.number] if name in known][:limit]
     return Bench(predictor, cohort, names, settings_for(cohort, predictor.preset.data))
 
 

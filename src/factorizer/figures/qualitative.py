@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 
-from factorizer.data.contact_sheet import draw_legend, label_colors, pick_slice
 from factorizer.evaluation.metrics import dice
-from factorizer.reports.escapes import escape_label
-from factorizer.reports.figures import png
+from factorizer.figures.boxes import png
+from factorizer.figures.contact_sheet import draw_legend, label_colors, pick_slice
+from factorizer.figures.escapes import escape_label
 from factorizer.targets import Targets
 
 Array = NDArray[Any]

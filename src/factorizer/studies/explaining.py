@@ -16,15 +16,15 @@ from factorizer.data.attempts import attempt
 from factorizer.data.cases import Case, DataError, Problem
 from factorizer.data.images import check_dimensions, read_image, read_label, restore_orientation
 from factorizer.data.outputs import encode_nifti, first_file
+from factorizer.figures.escapes import escape_cell
+from factorizer.figures.layers import SHOWN, Row, draw_components
 from factorizer.files import csv_text, write_atomically
 from factorizer.hardware import GIB, usable_bytes
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Agreement, Alignment, summarize
 from factorizer.inspection.components import Layer, choose_layers, layers_of
-from factorizer.inspection.explain import View, align_view, view_layers
-from factorizer.inspection.figure import SHOWN, Row, draw_components
 from factorizer.nn.blocks import ResidualNMF
-from factorizer.reports.escapes import escape_cell
+from factorizer.studies.views import View, align_view, view_layers
 
 
 class Explainer:

@@ -11,10 +11,10 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from factorizer.data.contact_sheet import draw_legend, label_colors, pick_slice
-from factorizer.reports.escapes import escape_label
-from factorizer.reports.figures import png
-from factorizer.reports.qualitative import paint
+from factorizer.figures.boxes import png
+from factorizer.figures.contact_sheet import draw_legend, label_colors, pick_slice
+from factorizer.figures.escapes import escape_label
+from factorizer.figures.qualitative import paint
 
 Array = NDArray[Any]
 SHOWN = 8  # pictures of a layer

@@ -22,7 +22,7 @@ from factorizer.evaluation.evaluate import (
     read_prediction,
     read_values,
 )
-from factorizer.reports.qualitative import Example, mean_dice, spread
+from factorizer.figures.qualitative import Example, mean_dice, spread
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 

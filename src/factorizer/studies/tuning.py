@@ -9,18 +9,15 @@ interval of the paired difference, as in a test of non-inferiority. `fast` may l
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from factorizer.evaluation.scores import Score
 from factorizer.evaluation.statistics import Difference, compare_pairs
-from factorizer.files import write_atomically
-from factorizer.inspection.ablation import Bench
 from factorizer.inspection.settings import LayerSetting, nmf_layers
+from factorizer.studies.ablating import Bench
 
 Layers = tuple[LayerSetting, ...]
 ROUNDS = 25  # of timing
@@ -158,10 +155,3 @@ def describe_layers(layers: Layers) -> str:
     return " ".join(
         f"{index}:{describe(layer)}" for index, layer in enumerate(layers, start=1) if layer
     )
-
-
-def write_speeds(folder: Path, speeds: dict[str, Trial]) -> Path:
-    """speeds.json, which `predict --speed` reads."""
-    content = {name: [dict(layer) for layer in trial.layers] for name, trial in speeds.items()}
-    write_atomically(folder / "speeds.json", json.dumps(content, indent=1) + "\n")
-    return folder / "speeds.json"
