@@ -118,7 +118,7 @@ def test_a_rule_that_costs_another_region_something_is_not_taken() -> None:
         ('{"ET": {"volume": 3}}', "it may have min_volume_ml and largest"),
         (
             '{"ET": {"min_volume_ml": "a"}}',
-            "min_volume_ml of ET is 'a'; it must be a number of at least 0",
+            "it must be a number of at least 0",
         ),
         ('{"ET": {"min_volume_ml": -1}}', "min_volume_ml of ET is -1"),
         ('{"ET": {"min_volume_ml": NaN}}', "min_volume_ml of ET is nan"),
