@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-gpu fuzz check format bench clean
+.PHONY: setup demo test test-gpu fuzz check format bench code-map clean
 
 setup: $(READY)
 
