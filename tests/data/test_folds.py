@@ -81,7 +81,7 @@ def test_a_given_split_may_have_any_fold_numbers(tmp_path: Path) -> None:
         ("name,fold\na,1\n", "its columns are name, fold; give the columns case and fold"),
         ("case,fold\ncase000,1\n", r"no fold for 1 case \(case001\)"),
         ("case,fold\ncase000,x\ncase001,1\n", "case case000 has the fold 'x'"),
-        ("case,fold\ncase000,1\ncase001,1\ncase000,2\n", "case000 stands in two folds"),
+        ("case,fold\ncase000,1\ncase001,1\ncase000,2\n", "case000 is in two folds"),
         ("case,fold\ncase000,1\ncase001,2\n", "patient patient0 is in the folds 1 and 2"),
         ("case,fold\ncase000\n", "line 2: case case000 has the fold ''"),
     ],
@@ -143,7 +143,7 @@ def test_hostile_splits_are_one_error(
 def test_a_case_in_two_folds_of_a_json_is_named(tmp_path: Path) -> None:
     file = tmp_path / "folds.json"
     file.write_text('{"folds": {"0": ["case000"], "1": ["case000", "case001"]}}')
-    with pytest.raises(DataError, match="case000 stands in two folds"):
+    with pytest.raises(DataError, match="case000 is in two folds"):
         read_folds(file, make_cases(2))
 
 
@@ -189,7 +189,7 @@ def test_splits_of_nnunet_are_read(tmp_path: Path) -> None:
     file.write_text(json.dumps(splits[:1]))  # a single split: the others are never held out
     assert split_fold(read_folds(file, cases), 0) == (names[2:], names[:2])
     file.write_text(json.dumps([splits[0], splits[0]]))
-    with pytest.raises(DataError, match="stands in two folds"):
+    with pytest.raises(DataError, match="is in two folds"):
         read_folds(file, cases)
     file.write_text("[1, 2]")
     with pytest.raises(DataError, match=r"it holds no folds .* give a CSV"):

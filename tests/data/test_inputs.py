@@ -55,7 +55,7 @@ def test_inputs(tmp_path: Path) -> None:
     for wrong, message in (
         ([tmp_path / "nothing"], "no such file or folder"),
         ([files[0], files[1], files[2]], "there are 3 files for 2 channels"),
-        ([table.rename(tmp_path / "list.txt")], "it is no image"),
+        ([table.rename(tmp_path / "list.txt")], "it is not an image"),
     ):
         with pytest.raises(DataError, match=message):
             read_inputs(wrong, CHANNELS)
@@ -79,7 +79,7 @@ def test_inputs_that_mislead(tmp_path: Path) -> None:
     files = write_channels(tmp_path / "swapped", "sub-1_dwi", "sub-1_adc")
     (case,), _ = read_inputs(files, CHANNELS)
     assert case.name == "sub-1"
-    with pytest.raises(DataError, match="it is named as ADC, but stands where DWI belongs"):
+    with pytest.raises(DataError, match="it is named as ADC, but it is in the place of DWI"):
         read_inputs(files[::-1], CHANNELS)
     (tmp_path / "list.csv").write_text(
         "case,DWI,ADC\nx,swapped/sub-1_adc.nii.gz,swapped/sub-1_dwi.nii.gz\n"
@@ -87,10 +87,10 @@ def test_inputs_that_mislead(tmp_path: Path) -> None:
     assert "it is named as ADC" in str(read_inputs([tmp_path / "list.csv"], CHANNELS)[1][0])
     pair = write_channels(tmp_path / "pair", "p_0000", "p_0001")
     with pytest.raises(
-        DataError, match="it has the number 0001, but stands where DWI, 0000, belongs"
+        DataError, match="it has the number 0001, but it is in the place of DWI, 0000"
     ):
         read_inputs(pair[::-1], CHANNELS)
-    with pytest.raises(DataError, match="it stands for 2 channels"):
+    with pytest.raises(DataError, match="it is given for 2 channels"):
         read_inputs([pair[0], pair[0]], CHANNELS)
     (tmp_path / "list.json").write_text(json.dumps([{"case": "../x", "image": "flat/b.nii.gz"}]))
     cases, (problem,) = read_inputs([tmp_path / "list.json"], CHANNELS)
@@ -177,9 +177,7 @@ def test_an_incomplete_case_of_a_folder_names_the_missing_channel(tmp_path: Path
     write_nifti(tmp_path / "p3_DWI.nii", np.ones((4, 4, 4), np.float32))
     (case,), (second, third) = read_inputs([tmp_path], CHANNELS)
     assert case.name == "p1"
-    assert "p2 has no file for channel ADC (there is p2_dwi.nii.gz); add p2_adc.nii.gz" in str(
-        second
-    )
+    assert "p2 has no file for channel ADC (it has p2_dwi.nii.gz); add p2_adc.nii.gz" in str(second)
     assert "p3_DWI.nii and p3_dwi.nii.gz are both named as channel DWI" in str(third)
 
 

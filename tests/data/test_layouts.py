@@ -10,16 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from factorizer.data import layouts
-from factorizer.data.cases import (
-    DataError,
-    note_renamed_labels,
-    select_channels,
-    select_label_values,
-)
+from factorizer.data.cases import DataError
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label
-from factorizer.data.layouts import read_cohort
+from factorizer.data.layouts import isles, read_cohort
+from factorizer.data.matching import note_renamed_labels, select_channels, select_label_values
 from factorizer.data.pictures import read_mask, read_picture
 from factorizer.preset_files import load_preset
 from testkit.writing import (
@@ -390,7 +385,7 @@ def test_our_own_mistakes_are_not_blamed_on_a_description(tmp_path: Path, monkey
         raise KeyError("a mistake of ours")
 
     write_isles(tmp_path)
-    monkeypatch.setattr(layouts, "find_mask", fail)
+    monkeypatch.setattr(isles, "find_mask", fail)
     with pytest.raises(KeyError, match="a mistake of ours"):
         read_cohort(tmp_path)
 
@@ -436,7 +431,7 @@ def test_pictures_with_several_classes_or_several_masks_are_refused(tmp_path: Pa
     Image.fromarray(random_label(0, (0, 255), (20, 30))).save(
         tmp_path / f"{cohort.cases[0].name}_mask.png"
     )
-    with pytest.raises(DataError, match=r"NAME_1stHO and NAME_mask; say which are the masks"):
+    with pytest.raises(DataError, match=r"NAME_1stHO and NAME_mask; set mask_suffix to"):
         read_cohort(tmp_path)
     assert len(read_cohort(tmp_path, mask_suffix="_1stHO").cases) == 3
 

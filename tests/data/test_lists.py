@@ -9,13 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from factorizer.data.cases import DataError, select_channels, select_label_values
+from factorizer.data.cases import DataError
 from factorizer.data.check import check_cohort
 from factorizer.data.folds import draw_folds
 from factorizer.data.images import read_image, read_label
 from factorizer.data.inputs import read_inputs
 from factorizer.data.label_values import name_labels
 from factorizer.data.layouts import read_cohort
+from factorizer.data.matching import select_channels, select_label_values
 from factorizer.data.plan import plan_preset
 from factorizer.targets import Targets
 from testkit.writing import random_image, random_label, write_nifti
@@ -148,8 +149,8 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path) -> None:
         "list.csv: line 3: b has no ADC; give each case the fields case, label",
         "nowhere.nii.gz: the file is missing (ADC, line 4 of list.csv); add it",
         "list.csv: line 5: d has no label; add it",
-        "list.csv: line 6: ../e has no name that can be a file's; leave out slashes",
-        "a_adc.nii.gz: it is named as ADC, but stands where DWI belongs",
+        "list.csv: line 6: ../e cannot be part of the name of a file; leave out slashes",
+        "a_adc.nii.gz: it is named as ADC, but it is in the place of DWI",
         "pipe.nii.gz: it is not a file (DWI, line 8 of list.csv)",
         "list.csv: line 9: it has no case",
     ):
@@ -205,9 +206,9 @@ def test_hostile_lists_are_one_error(tmp_path: Path, name: str, content: str, me
         ({"case": "a", "DWI": {"file": "a_dwi.nii.gz"}}, "entry 1: DWI is"),
         ({"case": "a\0b", "DWI": "a_dwi.nii.gz"}, "case has a control character"),
         ({"case": "a", "DWI": "\x1b[31m.nii.gz"}, "DWI has a control character"),
-        ({"case": "a" * 300, "DWI": "a_dwi.nii.gz"}, "has no name that can be a file's"),
+        ({"case": "a" * 300, "DWI": "a_dwi.nii.gz"}, "cannot be part of the name of a file"),
         ({"case": "a", "T1": "a_dwi.nii.gz", "t1w": "a_adc.nii.gz"}, "several fields are named T1"),
-        ({"case": "a", "DWI": "list.json"}, "it is no image"),
+        ({"case": "a", "DWI": "list.json"}, "it is not an image"),
         ({"case": "a", "image": "."}, "it is not a file"),
     ],
 )

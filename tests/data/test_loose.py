@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from factorizer.data.cases import DataError, select_channels, select_label_values
+from factorizer.data.cases import DataError
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
+from factorizer.data.matching import select_channels, select_label_values
 from testkit.writing import random_image, random_label, write_nifti, write_pairs
 
 

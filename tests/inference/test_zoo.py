@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from factorizer import preset_files
 from factorizer.cli import app
-from factorizer.data.cases import select_label_values
 from factorizer.data.images import canonical_grid, open_image, read_label
 from factorizer.data.layouts import read_cohort
+from factorizer.data.matching import select_label_values
 from factorizer.evaluation.scores import read_scores, score_label_maps
 from factorizer.inference import zoo
 from factorizer.inference.load import load, read_weights

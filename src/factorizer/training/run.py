@@ -20,9 +20,10 @@ from lightning.pytorch import Callback, Trainer
 
 from factorizer.config import Preset
 from factorizer.data.cache import CaseStore, settings_for
-from factorizer.data.cases import Cohort, note_renamed_labels
+from factorizer.data.cases import Cohort
 from factorizer.data.folds import Folds
 from factorizer.data.layouts import read_cohort
+from factorizer.data.matching import note_renamed_labels
 from factorizer.evaluation.scores import write_scores
 from factorizer.files import write_atomically
 from factorizer.training.begin import make_module, settle_init, warn_of_known_cases
