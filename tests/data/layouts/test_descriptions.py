@@ -1,4 +1,4 @@
-"""A dataset.json that is wrong."""
+"""A malformed dataset.json is one error, which names the file."""
 
 from __future__ import annotations
 
@@ -61,5 +61,6 @@ from factorizer.data.layouts import read_cohort
 )
 def test_a_malformed_description_is_one_error(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "dataset.json").write_text(content)
-    with pytest.raises(DataError, match=message):
+    with pytest.raises(DataError, match=message) as caught:
         read_cohort(tmp_path)
+    assert str(tmp_path / "dataset.json") in str(caught.value)

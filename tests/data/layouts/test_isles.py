@@ -17,13 +17,13 @@ from testkit.writing import write_isles, write_nifti
 def test_isles(tmp_path: Path, rawdata: bool) -> None:
     cohort = read_cohort(write_isles(tmp_path, rawdata=rawdata, flair=True))
     assert cohort.layout == "isles"
-    assert cohort.channels == ("DWI", "ADC")  # FLAIR only for those who ask for it
+    assert cohort.channels == ("DWI", "ADC")  # FLAIR is only for presets that want it
     assert [case.name for case in cohort.cases] == [f"sub-strokecase000{i}" for i in range(3)]
     assert cohort.problems == ()
     assert read_image(cohort.cases[0], ("DWI", "ADC", "FLAIR")).array.shape[0] == 3
 
 
-def test_flair_on_another_grid_is_refused(tmp_path: Path) -> None:
+def test_flair_must_be_on_the_grid_of_the_other_channels(tmp_path: Path) -> None:
     cohort = read_cohort(write_isles(tmp_path, flair=True))
     write_nifti(cohort.cases[0].channels["FLAIR"].file, np.ones((5, 5, 5), np.float32))
     with pytest.raises(
@@ -33,22 +33,22 @@ def test_flair_on_another_grid_is_refused(tmp_path: Path) -> None:
     assert read_image(cohort.cases[0], ("DWI", "ADC")).array.shape[0] == 2
 
 
-def test_masks_in_the_folder_of_a_pipeline(tmp_path: Path) -> None:
+def test_masks_may_be_in_a_folder_of_derivatives(tmp_path: Path) -> None:
     write_isles(tmp_path)
-    (tmp_path / "derivatives").rename(tmp_path / "manual")
+    (tmp_path / "derivatives").rename(tmp_path / "pipeline")
     (tmp_path / "derivatives").mkdir()
-    (tmp_path / "manual").rename(tmp_path / "derivatives" / "manual")
+    (tmp_path / "pipeline").rename(tmp_path / "derivatives" / "pipeline")
     for folder in (tmp_path, tmp_path / "rawdata"):
         cohort = read_cohort(folder)
         assert cohort.problems == ()
         assert all(case.label for case in cohort.cases)
 
 
-def test_our_own_mistakes_are_not_blamed_on_a_description(tmp_path: Path, monkeypatch) -> None:
+def test_a_bug_is_not_a_problem_of_the_data(tmp_path: Path, monkeypatch) -> None:
     def fail(*_: object) -> None:
-        raise KeyError("a mistake of ours")
+        raise KeyError("a bug")
 
     write_isles(tmp_path)
     monkeypatch.setattr(isles, "find_mask", fail)
-    with pytest.raises(KeyError, match="a mistake of ours"):
+    with pytest.raises(KeyError, match="a bug"):
         read_cohort(tmp_path)

@@ -11,7 +11,7 @@ from factorizer.data.matching import select_channels
 from testkit.writing import write_msd
 
 
-def test_msd(tmp_path: Path) -> None:
+def test_the_decathlon(tmp_path: Path) -> None:
     cohort = read_cohort(write_msd(tmp_path))
     assert cohort.layout == "msd"
     assert cohort.channels == ("FLAIR", "T1", "T1Gd", "T2")
@@ -22,13 +22,13 @@ def test_msd(tmp_path: Path) -> None:
     assert image.array.shape == (2, 12, 10, 8)
 
 
-def test_msd_with_one_channel(tmp_path: Path) -> None:
+def test_one_channel_has_no_fourth_axis(tmp_path: Path) -> None:
     cohort = read_cohort(write_msd(tmp_path, channels=["MRI"], labels=["Anterior", "Posterior"]))
     assert read_image(cohort.cases[0]).array.shape == (1, 12, 10, 8)
-    assert select_channels(cohort, ["T1"]) == ("MRI",)  # another name for the only one
+    assert select_channels(cohort, ["T1"]) == ("MRI",)  # the only channel matches any name
 
 
-def test_a_case_that_is_listed_twice_is_named(tmp_path: Path) -> None:
+def test_a_case_listed_twice_is_a_problem(tmp_path: Path) -> None:
     write_msd(tmp_path, cases=2)
     description = json.loads((tmp_path / "dataset.json").read_text())
     description["training"].append(description["training"][0])

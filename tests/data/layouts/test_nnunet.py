@@ -21,7 +21,7 @@ def test_nnunet(tmp_path: Path) -> None:
     assert cohort.regions == {}
 
 
-def test_nnunet_regions(tmp_path: Path) -> None:
+def test_lists_of_values_are_regions(tmp_path: Path) -> None:
     labels = {"background": 0, "whole": [1, 2, 3], "core": [2, 3], "enhancing": 3}
     cohort = read_cohort(write_nnunet(tmp_path, labels=labels))
     assert cohort.labels == {"label1": 1, "label2": 2, "enhancing": 3}
@@ -32,7 +32,7 @@ def test_nnunet_regions(tmp_path: Path) -> None:
     }
 
 
-def test_channels_of_one_name_are_numbered(tmp_path: Path) -> None:
+def test_channels_with_the_same_name_get_numbers(tmp_path: Path) -> None:
     write_nnunet(tmp_path)
     description = json.loads((tmp_path / "dataset.json").read_text())
     description["channel_names"] = {"0": "CT", "1": "CT"}
@@ -43,15 +43,23 @@ def test_channels_of_one_name_are_numbered(tmp_path: Path) -> None:
     assert not np.array_equal(first, second)
 
 
-def test_nnunet_reports_a_channel_too_many_and_reads_ignore_as_background(tmp_path: Path) -> None:
-    write_nnunet(tmp_path, labels={"background": 0, "x": 1, "y": 2, "ignore": 3})
+def test_a_file_without_a_named_channel_is_a_problem(tmp_path: Path) -> None:
+    write_nnunet(tmp_path)
     write_nifti(tmp_path / "imagesTr" / "pat_0_0002.nii.gz", random_label(0))
     cohort = read_cohort(tmp_path)
+    assert [case.name for case in cohort.cases] == ["pat_1"]
+    (problem,) = cohort.problems
+    assert "there are 3 channels, but dataset.json names 2" in problem.message
+
+
+def test_the_label_ignore_is_read_as_background(tmp_path: Path) -> None:
+    write_nnunet(tmp_path, labels={"background": 0, "x": 1, "y": 2, "ignore": 3})
+    cohort = read_cohort(tmp_path)
     assert cohort.labels == {"x": 1, "y": 2}
-    warning, error = cohort.problems
-    assert warning.severity == "warning"
-    assert "there are 3 channels, but dataset.json names 2" in error.message
-    (case,) = cohort.cases
+    assert cohort.ignored == 3
+    (warning,) = cohort.problems
+    assert warning.is_warning
+    case = cohort.cases[0]
     label = read_label(case, cohort.label_values, read_image(case).grid)
     assert set(np.unique(label)) == {0, 1, 2}
 

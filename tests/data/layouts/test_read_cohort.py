@@ -1,4 +1,4 @@
-"""What all layouts have in common: missing files, and folders that are no data set."""
+"""What all layouts have in common: missing files, and folders that are not a data set."""
 
 from __future__ import annotations
 
@@ -9,17 +9,25 @@ import pytest
 
 from factorizer.data.cases import DataError
 from factorizer.data.check import check_cohort
-from factorizer.data.layouts import read_cohort
-from testkit.writing import write_brats, write_isles, write_msd, write_nnunet
+from factorizer.data.layouts import UnknownLayout, read_cohort
+from testkit.writing import (
+    random_label,
+    write_brats,
+    write_isles,
+    write_msd,
+    write_nifti,
+    write_nnunet,
+    write_pairs,
+)
 
 
-def test_a_mask_suffix_that_fits_nothing_is_named(tmp_path: Path) -> None:
+def test_a_mask_suffix_without_any_mask_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no image has a mask named NAME-x; correct the suffix"):
         read_cohort(write_msd(tmp_path), mask_suffix="-x")
 
 
-def remove(folder: Path, pattern: str) -> None:
-    next(folder.rglob(pattern)).unlink()
+def write_two_brats(folder: Path) -> Path:
+    return write_brats(folder, ["a", "b"])
 
 
 @pytest.mark.parametrize(
@@ -29,17 +37,17 @@ def remove(folder: Path, pattern: str) -> None:
         (write_msd, "labelsTr/case_001.nii.gz", 2),
         (write_nnunet, "pat_0_0001.nii.gz", 1),
         (write_isles, "*0001_ses-0001_adc.nii.gz", 2),
-        (lambda folder: write_brats(folder, ["a", "b"]), "a_t1ce.nii.gz", 1),
+        (write_two_brats, "a_t1ce.nii.gz", 1),
         (write_nnunet, "labelsTr/pat_1.nii.gz", 2),
         (write_isles, "*0001_ses-0001_msk.nii.gz", 3),
-        (lambda folder: write_brats(folder, ["a", "b"]), "b_seg.nii.gz", 2),
+        (write_two_brats, "b_seg.nii.gz", 2),
     ],
 )
-def test_a_missing_file_is_named_and_the_other_cases_go_on(
+def test_a_missing_file_is_named_and_the_other_cases_are_kept(
     tmp_path: Path, write, pattern: str, left: int
 ) -> None:
     write(tmp_path)
-    remove(tmp_path, pattern)
+    next(tmp_path.rglob(pattern)).unlink()
     cohort = read_cohort(tmp_path)
     assert len(cohort.cases) == left
     (problem,) = cohort.problems
@@ -47,12 +55,12 @@ def test_a_missing_file_is_named_and_the_other_cases_go_on(
     assert "missing" in problem.message
     report = check_cohort(cohort)
     assert len(report.cases) == left
-    of_them = sum(case.name == problem.case for case in report.cases)
-    counts = f"{left} read, {of_them} of them with errors; {1 - of_them} could not be read"
+    wrong = 1 if problem.case in {case.name for case in report.cases} else 0
+    counts = f"{left} read, {wrong} of them with errors; {1 - wrong} could not be read"
     assert report.lines()["cases"] == counts
 
 
-def test_what_is_no_data_set_is_said(tmp_path: Path) -> None:
+def test_paths_without_a_data_set_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="there is no such folder"):
         read_cohort(tmp_path / "nowhere")
     (tmp_path / "scan.zip").touch()
@@ -66,10 +74,35 @@ def test_what_is_no_data_set_is_said(tmp_path: Path) -> None:
         read_cohort(tmp_path)
 
 
-def test_a_folder_without_permission_is_said(tmp_path: Path, monkeypatch) -> None:
+def test_a_folder_without_permission_is_an_error(tmp_path: Path, monkeypatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(DataError, match="the folder cannot be read; give yourself permission"):
         read_cohort(write_msd(tmp_path))
+
+
+def test_the_error_for_an_unknown_layout_lists_all_layouts(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(UnknownLayout) as caught:
+        read_cohort(tmp_path)
+    for name in ("nnU-Net", "Decathlon", "ISLES", "images and labels", "BraTS", "pairs", "CSV"):
+        assert name in str(caught.value)
+
+
+def test_the_first_layout_that_fits_is_taken(tmp_path: Path) -> None:
+    """Files in folders of images and labels may be named as in BraTS."""
+    write_brats(tmp_path, ["images"])
+    assert read_cohort(tmp_path).layout == "brats"
+    write_nifti(tmp_path / "labels" / "images.nii.gz", random_label(0))
+    assert read_cohort(tmp_path).layout == "folders"
+
+
+def test_with_a_mask_suffix_pairs_come_before_folders(tmp_path: Path) -> None:
+    for folder in ("images", "labels"):
+        write_pairs(tmp_path / folder, suffix="_mask")
+    assert read_cohort(tmp_path, mask_suffix="_mask").layout == "folders"
+    write_pairs(tmp_path, suffix="_mask")
+    assert read_cohort(tmp_path).layout == "folders"
+    assert read_cohort(tmp_path, mask_suffix="_mask").layout == "pairs"
