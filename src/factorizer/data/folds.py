@@ -38,10 +38,13 @@ def draw_folds(
         patients[case.owner].append(case.name)
     check_number_of_patients(len(patients), num_folds)
     generator = np.random.default_rng(seed)
-    names = sorted(patients)
-    order = [names[index] for index in generator.permutation(len(names))]
+    alphabetical = sorted(patients)
+    order = [alphabetical[index] for index in generator.permutation(len(patients))]
     if volumes is not None:
-        order.sort(key=lambda patient: sum(volumes[name] for name in patients[patient]))
+        volume_of: dict[str, float] = {}
+        for patient, names in patients.items():
+            volume_of[patient] = sum(volumes[name] for name in names)
+        order.sort(key=volume_of.__getitem__)
     folds: Folds = {fold: [] for fold in range(num_folds)}
     for first in range(0, len(order), num_folds):
         neighbours = order[first : first + num_folds]

@@ -2,8 +2,8 @@
 
 Each layout has a file here. To add one, add a file with a function that takes a folder and returns
 its cohort, or None if the folder has another layout. Then add a row to the table in `read.py`.
-A reader looks at names and at dataset.json. It hardly opens an image. If one case is wrong, it adds
-a `Problem` to the cohort and keeps the other cases.
+A reader looks at names and at dataset.json. It opens an image only to count its channels. If one
+case is wrong, it adds a `Problem` to the cohort and keeps the other cases.
 """
 
 from factorizer.data.layouts.read import UnknownLayout, describe_layouts, read_cohort

@@ -76,7 +76,7 @@ def find_folder(folder: Path, folders: Sequence[Path], names: Sequence[str]) -> 
     """The folder that has one of the names, in upper or lower case, or None."""
     found = [path for path in folders if path.name.lower() in names]
     if len(found) > 1:
-        message = f"it holds the folders {' and '.join(path.name for path in found)}"
+        message = f"it holds the folders {names_of(found)}"
         remedy = "keep the right one, or give a list of cases (.csv)"
         raise DataError.about(folder, message, remedy)
     return found[0] if found else None
@@ -211,5 +211,5 @@ def make_case(
     return Case(name, sources, label, patient)
 
 
-def names_of(files: Sequence[Path]) -> str:
-    return " and ".join(file.name for file in files)
+def names_of(paths: Sequence[Path]) -> str:
+    return " and ".join(path.name for path in paths)

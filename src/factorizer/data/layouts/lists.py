@@ -140,7 +140,8 @@ def note_columns(file: Path, unused: Sequence[str], label_field: str | None) -> 
 
 def find_label_field(file: Path, entries: Sequence[Entry]) -> str | None:
     """The one field for labels that the list has, or None."""
-    found = [field for field in LABEL_FIELDS if any(field in entry.cells for entry in entries)]
+    fields = set[str]().union(*(entry.cells for entry in entries))
+    found = [field for field in LABEL_FIELDS if field in fields]
     if len(found) > 1:
         message = f"it has the columns {' and '.join(found)}"
         raise DataError.about(file, message, "keep the one with the labels")
