@@ -39,8 +39,9 @@ from torch.utils.data import DataLoader
 
 from factorizer.config import Preset
 from factorizer.data.cache import CaseStore, Settings, settings_for
+from factorizer.data.cases import Cohort
 from factorizer.data.folds import draw_folds
-from factorizer.data.layouts import Cohort, read_cohort
+from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset
 from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.evaluation.scores import Score, read_scores, write_scores

@@ -1,4 +1,4 @@
-"""How many channels a file holds, without reading it."""
+"""The channels of a file, from its header alone."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_channels_of_volumes(
         assert count_channels(tmp_path / name) == count
 
 
-def test_channels_of_pictures(tmp_path: Path) -> None:
+def test_channels_of_2d_images(tmp_path: Path) -> None:
     Image.fromarray(np.zeros((4, 5, 3), np.uint8)).save(tmp_path / "a.png")
     Image.fromarray(np.zeros((4, 5), np.uint16)).save(tmp_path / "b.png")
     assert name_channels(tmp_path / "a.png") == ("red", "green", "blue")
     assert name_channels(tmp_path / "b.png") == ("grey",)
 
 
-def test_what_is_no_image_has_one_channel(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_opened_has_one_channel(tmp_path: Path) -> None:
     (tmp_path / "a.nii").write_bytes(b"\x5c\x01")
     (tmp_path / "b.nii.gz").write_bytes(gzip.compress(b"\x5c\x01\x00\x00" * 200)[:20])
     (tmp_path / "c.nii.gz").write_bytes(b"\x1f\x8b\x08\x00 not gzip")
@@ -46,13 +46,10 @@ def test_what_is_no_image_has_one_channel(tmp_path: Path) -> None:
     assert name_channels(tmp_path / "whole.nii.gz") == ("image0", "image1")
 
 
-def test_a_script_named_as_a_picture_is_not_opened(tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "a.png").write_text(
-        "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n"
-    )
+def test_a_2d_image_that_cannot_be_opened_has_three_channels(tmp_path: Path, monkeypatch) -> None:
+    script = "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n"
+    (tmp_path / "a.png").write_text(script)
     assert name_channels(tmp_path / "a.png") == ("red", "green", "blue")
-    monkeypatch.setattr(
-        Image, "MAX_IMAGE_PIXELS", 5
-    )  # a picture larger than PIL allows is refused when it is read
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 5)  # the next image is larger than PIL allows
     Image.fromarray(np.zeros((4, 5), np.uint8)).save(tmp_path / "b.png")
     assert name_channels(tmp_path / "b.png") == ("red", "green", "blue")

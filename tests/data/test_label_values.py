@@ -1,4 +1,4 @@
-"""Names for labels that no description names."""
+"""Names for the labels of a data set that does not name them."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def write_labels(folder: Path, *labels: object) -> Cohort:
         ((0, 1), {"foreground": 1}),
         ((0, 255), {"foreground": 1}),
         ((0,), {"foreground": 1}),
-        ((0, 2), {"label2": 2}),  # 1 may be missing by chance
+        ((0, 2), {"label2": 2}),  # 1 may just not occur
         ((0, 1, 2, 4), {"label1": 1, "label2": 2, "label4": 4}),
     ],
 )
-def test_names_follow_from_values(
+def test_names_are_made_from_values(
     tmp_path: Path, values: tuple[int, ...], labels: dict[str, int]
 ) -> None:
     cohort = name_labels(write_labels(tmp_path, random_label(0, values)))
@@ -40,28 +40,29 @@ def test_names_follow_from_values(
     assert set(named.values()) - {0} <= set(labels.values())
 
 
-def test_all_files_are_looked_at_and_unusable_ones_are_not(tmp_path: Path) -> None:
+def test_values_come_from_all_files_that_can_be_used(tmp_path: Path) -> None:
     halves = random_label(0, (0, 1)).astype(np.float32) / 2
     noise = random_label(0, (0, 4)).astype(np.float32) + 1e-5
-    labels = [random_label(0, v) for v in ((0, 1), (0, 3), (0, 300), tuple(range(150)))]
-    labels[2] = labels[2].astype(np.int16) * 30
-    cohort = write_labels(
-        tmp_path, *labels, halves, noise, random_label(0, (0, 1)).astype(np.int16) * -1
-    )
+    usable = random_label(0, (0, 1))
+    damaged = random_label(0, (0, 3))
+    too_high = random_label(0, (0, 30)).astype(np.int16) * 30
+    too_many = random_label(0, tuple(range(150)))
+    negative = random_label(0, (0, 1)).astype(np.int16) * -1
+    cohort = write_labels(tmp_path, usable, damaged, too_high, too_many, halves, noise, negative)
     (tmp_path / "labels" / "1.nii.gz").write_bytes(b"damaged")
     assert name_labels(cohort).labels == {"label1": 1, "label4": 4}
 
 
-def test_names_of_the_data_set_or_of_a_preset_come_first(tmp_path: Path) -> None:
+def test_names_of_the_data_set_come_first_then_those_of_a_preset(tmp_path: Path) -> None:
     described = read_cohort(write_msd(tmp_path / "msd"))
     assert name_labels(described, {"x": 1}) is described
-    loose = write_labels(tmp_path / "loose", random_label(0, (0, 1)))
-    named = name_labels(loose, {"core": 1, "rim": 2})
+    unnamed = write_labels(tmp_path / "unnamed", random_label(0, (0, 1)))
+    named = name_labels(unnamed, {"core": 1, "rim": 2})
     assert named.labels == {"core": 1, "rim": 2}
     assert named.label_values == {0: 0, 1: 1, 2: 2}
 
 
-def test_drawn_masks_are_foreground_with_a_word(tmp_path: Path) -> None:
+def test_drawn_masks_are_foreground_with_a_warning(tmp_path: Path) -> None:
     for folder in ("images", "labels"):
         (tmp_path / folder).mkdir()
         Image.fromarray(random_label(0, (0, 127, 255), (20, 30))).save(tmp_path / folder / "a.png")

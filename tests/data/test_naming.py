@@ -1,10 +1,10 @@
-"""What names of files say of cases and channels."""
+"""Cases, channels and patients in the names of files."""
 
 from __future__ import annotations
 
 import pytest
 
-from factorizer.data.naming import patient_of, split_channel, strip_mask_suffix
+from factorizer.data.naming import patient_of, patient_of_eye, split_channel, strip_mask_suffix
 
 
 @pytest.mark.parametrize(
@@ -21,11 +21,11 @@ from factorizer.data.naming import patient_of, split_channel, strip_mask_suffix
         ("p1_flair", None),
     ],
 )
-def test_a_channel_at_the_end_of_a_name(stem: str, expected: tuple[str, str] | None) -> None:
+def test_a_channel_ends_a_name(stem: str, expected: tuple[str, str] | None) -> None:
     assert split_channel(stem, ("DWI", "ADC", "T1", "T1Gd", "CT_1")) == expected
 
 
-def test_the_name_of_the_image_of_a_mask() -> None:
+def test_a_mask_is_named_after_its_image() -> None:
     assert strip_mask_suffix("p1_SEG") == "p1"
     assert strip_mask_suffix("p1") == "p1"
     assert strip_mask_suffix("_seg") == "_seg"
@@ -34,3 +34,8 @@ def test_the_name_of_the_image_of_a_mask() -> None:
 def test_patients_of_bids_names() -> None:
     assert patient_of("sub-01_ses-02") == "sub-01"
     assert patient_of("sub-01") == ""
+
+
+def test_both_eyes_are_of_one_patient() -> None:
+    assert patient_of_eye("Image_01L") == patient_of_eye("Image_01R") == "Image_01"
+    assert patient_of_eye("ImageL") == "ImageL"

@@ -11,10 +11,10 @@ from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
 from factorizer.cli import app
-from factorizer.data.cases import select_channels, select_label_values
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
+from factorizer.data.matching import select_channels, select_label_values
 from factorizer.data.preprocess import zscore
 from factorizer.data.synthetic import KINDS, write_synthetic
 from factorizer.preset_files import load_preset

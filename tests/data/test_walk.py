@@ -1,4 +1,4 @@
-"""Folders are listed within bounds, whatever links and special files are in them."""
+"""Folders are listed within bounds, even with links and special files in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from testkit.writing import write_isles, write_pairs
 
 
 def test_links_in_a_circle_are_followed_once(tmp_path: Path) -> None:
-    """Two links to the folder itself are two to the power of forty paths."""
+    """Two links to the folder itself make two to the power of forty paths."""
     write_isles(tmp_path)
     session = tmp_path / "rawdata" / "sub-strokecase0000" / "ses-0001"
     for place in (session, session / "dwi", tmp_path / "derivatives"):
@@ -41,12 +41,11 @@ def test_links_to_files_and_folders_elsewhere_are_followed(tmp_path: Path) -> No
             copy.symlink_to(os.path.relpath(file, copy.parent))
     cohort = read_cohort(linked)
     assert cohort.problems == ()
-    assert [case.name for case in cohort.labelled] == [
-        case.name for case in read_cohort(store).cases
-    ]
+    expected = [case.name for case in read_cohort(store).cases]
+    assert [case.name for case in cohort.labelled] == expected
 
 
-def test_pipes_are_no_files_and_broken_links_are_missed_later(tmp_path: Path) -> None:
+def test_pipes_are_skipped_and_broken_links_are_kept(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.png")
     (tmp_path / "b.png").symlink_to(tmp_path / "a.png")
     (tmp_path / "c.png").symlink_to("nowhere")
@@ -55,14 +54,14 @@ def test_pipes_are_no_files_and_broken_links_are_missed_later(tmp_path: Path) ->
     assert [file.name for file in walk.list_folder(tmp_path)] == ["c.png", "d.png", "e.png"]
 
 
-def test_a_data_set_with_a_pipe_among_its_pictures_does_not_wait(tmp_path: Path) -> None:
+def test_a_pipe_among_the_images_of_a_data_set_is_skipped(tmp_path: Path) -> None:
     write_pairs(tmp_path)
     os.mkfifo(tmp_path / "A.png")
     os.mkfifo(tmp_path / "A_1stHO.png")
     assert len(read_cohort(tmp_path).cases) == 3
 
 
-def test_a_tree_without_end_is_one_problem(tmp_path: Path, monkeypatch) -> None:
+def test_too_many_files_of_a_case_are_one_problem(tmp_path: Path, monkeypatch) -> None:
     write_isles(tmp_path)
     monkeypatch.setattr(walk, "MOST_DEEP_ENTRIES", 10)
     for number in range(20):
@@ -74,7 +73,7 @@ def test_a_tree_without_end_is_one_problem(tmp_path: Path, monkeypatch) -> None:
     assert "it holds more than 10 files" in problem.message
 
 
-def test_folders_are_looked_into_to_a_depth(tmp_path: Path) -> None:
+def test_folders_are_listed_to_a_depth(tmp_path: Path) -> None:
     place = tmp_path
     for number in range(walk.MOST_DEPTH + 3):
         (place / f"{number}.txt").touch()
@@ -83,7 +82,7 @@ def test_folders_are_looked_into_to_a_depth(tmp_path: Path) -> None:
     assert len(walk.list_deep(tmp_path)) == walk.MOST_DEPTH + 1
 
 
-def test_a_folder_with_too_many_entries_is_refused(tmp_path: Path, monkeypatch) -> None:
+def test_too_many_entries_of_a_folder_are_an_error(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(walk, "MOST_ENTRIES", 2)
     for name in "abc":
         (tmp_path / name).touch()
@@ -91,6 +90,6 @@ def test_a_folder_with_too_many_entries_is_refused(tmp_path: Path, monkeypatch) 
         walk.list_folder(tmp_path)
 
 
-def test_a_file_in_the_place_of_a_folder_is_empty(tmp_path: Path) -> None:
+def test_a_file_in_place_of_a_folder_counts_as_empty(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert walk.list_folder(tmp_path / "file") == []

@@ -13,15 +13,15 @@ from typer.testing import CliRunner
 
 from factorizer import preset_files
 from factorizer.cli import app
-from factorizer.data.cases import select_label_values
 from factorizer.data.images import canonical_grid, open_image, read_label
 from factorizer.data.layouts import read_cohort
+from factorizer.data.matching import select_label_values
 from factorizer.evaluation.label_maps import score_label_maps
-from factorizer.inference.load import load, read_weights
+from factorizer.inference.load import load
 from factorizer.preset_files import PresetError, load_preset
 from factorizer.runs import zoo
 from factorizer.runs.fold import Fold
-from factorizer.runs.weights import verify_checksum
+from factorizer.runs.weights import read_weights, verify_checksum
 from testkit.runs import run as train
 
 pytestmark = pytest.mark.filterwarnings(

@@ -22,15 +22,9 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from factorizer.config import Data
-from factorizer.data.cases import (
-    Case,
-    Cohort,
-    DataError,
-    Problem,
-    select_channels,
-    select_label_values,
-)
+from factorizer.data.cases import Case, Cohort, DataError, Problem
 from factorizer.data.images import check_dimensions
+from factorizer.data.matching import select_channels, select_label_values
 from factorizer.data.preprocess import Prepared, Preprocessing, prepare_case, preprocessing_of
 from factorizer.files import FileError, read_json
 from factorizer.hardware import available_cores

@@ -1,5 +1,4 @@
-"""What a data set is once its files are found: cases, their channels and labels, and what is wrong
-with them."""
+"""Cases and cohorts, and the problems found in them."""
 
 from __future__ import annotations
 
@@ -7,18 +6,21 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from factorizer.data.naming import is_picture, unnamed_channels
 from factorizer.errors import FactorizerError
 
 HIGHEST_LABEL = 255
+MOST_LISTED = 5
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Something wrong with a case or with the data set (case ""): what was found, where, and what
-    to do."""
+    """Something wrong with a case, or with the whole data set if `case` is empty.
+
+    `message` says what was found, and `remedy` says what to do. A case with a warning can still be
+    used. A bug is a mistake in Factorizer itself.
+    """
 
     case: str
     file: str
@@ -27,12 +29,13 @@ class Problem:
     severity: Literal["error", "warning", "bug"] = "error"
 
     def __str__(self) -> str:
-        place = f"{self.file}: " if self.file else f"{self.case}: " if self.case else ""
-        return f"{place}{self.message}; {self.remedy}"
+        place = self.file or self.case
+        text = f"{self.message}; {self.remedy}"
+        return f"{place}: {text}" if place else text
 
     @property
     def is_warning(self) -> bool:
-        """Whether the case can be used in spite of it."""
+        """Whether the case can still be used."""
         return self.severity == "warning"
 
     def as_dict(self) -> dict[str, Any]:
@@ -40,51 +43,73 @@ class Problem:
 
 
 class DataError(FactorizerError):
-    """Data that cannot be used: one or several problems."""
+    """Data that cannot be used, because of one or several problems."""
 
     def __init__(self, *problems: Problem) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = problems
 
+    @classmethod
+    def about(cls, file: Path | str, message: str, remedy: str, *, case: str = "") -> Self:
+        """An error with a single problem."""
+        return cls(Problem(case, str(file), message, remedy))
+
 
 def list_some(items: Sequence[str | float]) -> str:
-    """The first few of some names or numbers."""
-    more = f" and {len(items) - 5} more" if len(items) > 5 else ""
-    return ", ".join(item if isinstance(item, str) else f"{item:g}" for item in items[:5]) + more
+    """The first names or numbers, and how many more exist."""
+    texts = [item if isinstance(item, str) else f"{item:g}" for item in items[:MOST_LISTED]]
+    listed = ", ".join(texts)
+    if len(items) > MOST_LISTED:
+        return f"{listed} and {len(items) - MOST_LISTED} more"
+    return listed
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where a channel is: a file, which of its channels, and how many the file must hold."""
+    """Where to find one channel: a file, and the channel's index among the `count` channels that
+    the file must hold."""
 
     file: Path
     index: int = 0
     count: int = 1
 
 
+def sources_in_one_file(file: Path, channels: Sequence[str]) -> dict[str, Source]:
+    """The sources of channels that one file holds together, in this order."""
+    return {channel: Source(file, index, len(channels)) for index, channel in enumerate(channels)}
+
+
 @dataclass(frozen=True)
 class Case:
-    """One image of a patient, channel by channel, and its label map if there is one."""
+    """The images of one patient visit: a source for each channel, and the label map if known.
+
+    All cases of a patient belong to the same fold. An empty `patient` means that this case is the
+    patient's only one. `patient_is_sure` is false if the patient was guessed: folds given by the
+    user may then separate the cases of a patient.
+    """
 
     name: str
     channels: Mapping[str, Source]
     label: Path | None = None
-    patient: str = ""  # whose cases stay together in a fold; the case itself unless given
-    patient_is_sure: bool = True  # else a given split may separate them
+    patient: str = ""
+    patient_is_sure: bool = True
 
     @property
     def owner(self) -> str:
+        """The patient, or the case itself if no patient is named."""
         return self.patient or self.name
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """The cases of a data set, with the names of its channels and labels.
+    """The cases of a data set, and the names of its channels and labels.
 
-    `label_values` turns the values on disk into those of `labels`; a value it does not have is an
-    error. Both are empty where no description names the labels, as of loose files: a preset then
-    takes them by value. `regions` are the named unions of labels that the data set itself asks for,
-    if it does.
+    `label_values` maps the values on disk to the values in `labels`. Any other value on disk is an
+    error. Both mappings are empty if the data set does not name its labels. A preset then names
+    them by value.
+
+    `regions` are the regions that the data set itself defines, often none. `ignored` is the value
+    of voxels that nobody judged. They are background in training and do not count in scores.
     """
 
     root: Path
@@ -95,156 +120,68 @@ class Cohort:
     label_values: Mapping[int, int]
     regions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
-    ignored: int | None = (
-        None  # the value of voxels that nobody judged: background in training, left out of scores
-    )
+    ignored: int | None = None
 
     def case(self, name: str) -> Case:
         return next(case for case in self.cases if case.name == name)
 
     @property
     def labelled(self) -> tuple[Case, ...]:
-        """The cases that can be trained on."""
+        """The cases with a label map. Training and scoring need one."""
         return tuple(case for case in self.cases if case.label is not None)
 
 
 def make_cohort(
     folder: Path,
+    *,
     layout: str,
-    cases: list[Case],
+    cases: Sequence[Case],
     channels: tuple[str, ...],
     labels: Mapping[str, int],
-    problems: list[Problem],
-    *,
+    problems: Sequence[Problem],
     label_values: Mapping[int, int] | None = None,
     regions: Mapping[str, tuple[str, ...]] | None = None,
     ignored: int | None = None,
 ) -> Cohort:
-    if not labels or not all(0 < value <= HIGHEST_LABEL for value in labels.values()):
-        got = ", ".join(f"{name} = {value}" for name, value in labels.items()) or "none"
-        message = f"its labels are {got}"
-        raise DataError(
-            Problem(
-                "",
-                str(folder / "dataset.json"),
-                message,
-                f"give labels with values from 1 to {HIGHEST_LABEL}",
-            )
-        )
+    """A cohort whose case names are unique. A folder without any case is a problem of the cohort.
+
+    Without `label_values`, the values on disk are those in `labels`.
+    """
     kept, duplicates = drop_duplicates(cases)
     problems = [*problems, *duplicates]
     if not kept and not problems:
-        problems.append(
-            Problem("", str(folder), f"no case is found in this {layout} data set", "add images")
-        )
-    values = label_values or {0: 0, **{value: value for value in labels.values()}}
+        message = f"no case is found in this {layout} data set"
+        problems.append(Problem("", str(folder), message, "add images"))
     return Cohort(
-        folder,
-        layout,
-        tuple(kept),
-        channels,
-        labels,
-        values,
-        regions or {},
-        tuple(problems),
-        ignored,
+        root=folder,
+        layout=layout,
+        cases=tuple(kept),
+        channels=channels,
+        labels=labels,
+        label_values=label_values or keep_values(labels),
+        regions=regions or {},
+        problems=tuple(problems),
+        ignored=ignored,
     )
 
 
-def select_channels(cohort: Cohort, wanted: Sequence[str]) -> tuple[str, ...]:
-    """The data set's names of the channels a preset wants: the same names, in capitals or not; as
-    many that nobody named, in their order; or the only one under another name, if that does not
-    speak of another kind of scanner."""
-    known = {channel.lower(): channel for case in cohort.cases for channel in case.channels}
-    if known.keys() >= {channel.lower() for channel in wanted}:
-        return tuple(known[channel.lower()] for channel in wanted)
-    if len(wanted) == len(cohort.channels) and cohort.channels == unnamed_channels(len(wanted)):
-        return cohort.channels
-    kinds = [
-        {"CT", "PET"} & {name.upper() for name in names} for names in (wanted, cohort.channels)
-    ]
-    if len(wanted) == len(cohort.channels) == 1 and kinds[0] == kinds[1]:
-        return cohort.channels
-    message = (
-        f"the preset wants the channels {', '.join(wanted)}, the data set has "
-        f"{', '.join(cohort.channels)}"
-    )
-    raise DataError(
-        Problem("", str(cohort.root), message, "choose another preset or model, or other data")
-    )
-
-
-def select_label_values(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, int]:
-    """The values on disk that a preset's labels allow, and what they become; background stays 0.
-
-    Labels are the same that have the same name, in capitals or not; where names differ, or there
-    are none, the same value.
-    """
-    if not cohort.labels:
-        return values_of_unnamed(cohort, labels)
-    theirs, wanted = by_name(cohort.labels), by_name(labels)
-    agree = all(wanted.get(name, value) == value for name, value in theirs.items())
-    if theirs.keys() >= wanted.keys():
-        ours = {theirs[name]: value for name, value in wanted.items()}
-    elif agree and set(theirs.values()) >= set(wanted.values()):
-        ours = {value: value for value in labels.values()}
-    else:
-        listed = [
-            ", ".join(f"{name} = {value}" for name, value in x.items())
-            for x in (cohort.labels, labels)
-        ]
-        message = f"its labels ({listed[0]}) are not the preset's ({listed[1]})"
-        remedy = "take another preset, or name its labels as the data set does"
-        raise DataError(Problem("", str(cohort.root), message, remedy))
-    ours[0] = 0
-    return {value: ours[named] for value, named in cohort.label_values.items() if named in ours}
-
-
-def values_of_unnamed(cohort: Cohort, labels: Mapping[str, int]) -> dict[int, int]:
-    """The values of labels that nobody named. A single label may also be drawn as 255, in pictures
-    as any value."""
-    values = {value: value for value in (0, *labels.values())}
-    if len(labels) > 1:
-        return values
-    (only,) = labels.values()
-    if cohort.labelled and all(is_picture(case.label) for case in cohort.labelled if case.label):
-        return {value: only * int(value > 0) for value in range(256)}
-    return {255: only} | values
-
-
-def by_name(labels: Mapping[str, int]) -> dict[str, int]:
-    return {name.lower(): value for name, value in labels.items()}
-
-
-def note_renamed_labels(cohort: Cohort, labels: Mapping[str, int]) -> list[Problem]:
-    """A warning where all of several labels have other names in a preset, and are told apart by
-    their values alone."""
-    theirs = {value: name for name, value in cohort.labels.items()}
-    pairs = [f"{theirs[value]} as {name}" for name, value in labels.items() if value in theirs]
-    if len(labels) == 1 or not pairs or by_name(cohort.labels).keys() & by_name(labels).keys():
-        return []
-    message = (
-        f"its labels have other names than the preset's, and are taken by value: {', '.join(pairs)}"
-    )
-    return [
-        Problem(
-            "",
-            str(cohort.root),
-            message,
-            "if that is wrong, name the preset's as the data set does",
-            "warning",
-        )
-    ]
+def keep_values(labels: Mapping[str, int]) -> dict[int, int]:
+    """Label values for a data set whose values on disk are those of its labels."""
+    return {0: 0} | {value: value for value in labels.values()}
 
 
 def drop_duplicates(cases: Sequence[Case]) -> tuple[list[Case], list[Problem]]:
-    """The cases whose name is theirs alone, and a problem for each name that several have."""
+    """The cases with a unique name, and a problem for each name that several cases share."""
     counts = Counter(case.name for case in cases)
+    kept = [case for case in cases if counts[case.name] == 1]
     problems = []
-    for name in (name for name, count in counts.items() if count > 1):
-        files = [
-            str(next(iter(case.channels.values())).file) for case in cases if case.name == name
-        ]
-        message = f"the name stands for {len(files)} cases ({' and '.join(files)})"
-        problems.append(Problem(name, "", message, "rename or remove all but one"))
-    return [case for case in cases if counts[case.name] == 1], problems
+    for name, count in counts.items():
+        if count > 1:
+            files = [first_file(case) for case in cases if case.name == name]
+            message = f"the name stands for {count} cases ({' and '.join(files)})"
+            problems.append(Problem(name, "", message, "rename or remove all except one"))
+    return kept, problems
+
+
+def first_file(case: Case) -> str:
+    return str(next(iter(case.channels.values())).file)

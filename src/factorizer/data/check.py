@@ -12,18 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from factorizer.data.cases import (
-    Case,
-    Cohort,
-    DataError,
-    Problem,
-    note_renamed_labels,
-    select_channels,
-    select_label_values,
-)
+from factorizer.data.cases import Case, Cohort, DataError, Problem
 from factorizer.data.images import read_image, read_label
 from factorizer.data.intensities import Intensities, describe_intensities
 from factorizer.data.label_values import name_labels
+from factorizer.data.matching import note_renamed_labels, select_channels, select_label_values
 from factorizer.data.spikes import note_spikes
 from factorizer.hardware import available_cores
 from factorizer.targets import Targets

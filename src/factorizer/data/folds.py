@@ -1,4 +1,7 @@
-"""Folds of the cross-validation: drawn from a seed, or given; a patient is never in two of them."""
+"""Folds of a cross-validation, drawn from a seed or read from a file.
+
+All cases of a patient are in the same fold.
+"""
 
 from __future__ import annotations
 
@@ -11,99 +14,107 @@ from typing import Any
 
 import numpy as np
 
-from factorizer.data.cases import Case, DataError, Problem
+from factorizer.data.cases import Case, DataError
 from factorizer.files import FileError, read_csv, read_json, write_atomically
 from factorizer.words import count
 
-Folds = dict[int, list[str]]  # fold -> names of its cases
+Folds = dict[int, list[str]]  # the names of the cases in each fold
 FORMS = "give a CSV with the columns case and fold, a folds.json, or nnU-Net's splits_final.json"
+MOST_LISTED = 5
+MOST_SHOWN = 40  # letters of a wrong value
 
 
 def draw_folds(
     cases: Sequence[Case], *, num_folds: int, seed: int, volumes: Mapping[str, float] | None = None
 ) -> Folds:
-    """Deal the patients into folds of about equal size; with `volumes` also of about equal lesion
-    volumes.
+    """Deal the patients into folds of about the same size.
 
-    Patients are shuffled, or put in the order of their volumes and shuffled within runs of
-    `num_folds`, and dealt out in turn.
+    Patients are shuffled and dealt to the folds in turn. `volumes` gives the lesion volume of each
+    case. Folds then have about the same volumes too: patients are sorted by volume, and each
+    `num_folds` neighbours are dealt to the folds in random order.
     """
     patients: dict[str, list[str]] = defaultdict(list)
     for case in cases:
         patients[case.owner].append(case.name)
-    if len(patients) < num_folds:
-        message = (
-            f"{count(len(patients), 'labelled patient')} cannot be dealt into {num_folds} folds"
-        )
-        remedy = (
-            "use fewer folds (training.folds)"
-            if len(patients) > 1
-            else "give labels of at least two patients"
-        )
-        raise DataError(Problem("", "", message, remedy))
+    check_number_of_patients(len(patients), num_folds)
     generator = np.random.default_rng(seed)
-    names = sorted(patients)
-    order = [names[i] for i in generator.permutation(len(names))]
+    alphabetical = sorted(patients)
+    order = [alphabetical[index] for index in generator.permutation(len(patients))]
     if volumes is not None:
-        order.sort(key=lambda patient: sum(volumes[name] for name in patients[patient]))
+        volume_of: dict[str, float] = {}
+        for patient, names in patients.items():
+            volume_of[patient] = sum(volumes[name] for name in names)
+        order.sort(key=volume_of.__getitem__)
     folds: Folds = {fold: [] for fold in range(num_folds)}
     for first in range(0, len(order), num_folds):
-        run = order[first : first + num_folds]
-        places = (
-            generator.permutation(num_folds)[: len(run)] if volumes is not None else range(len(run))
-        )
-        for place, patient in zip(places, run, strict=True):
-            folds[int(place)] += patients[patient]
+        neighbours = order[first : first + num_folds]
+        places = list(range(num_folds))
+        if volumes is not None:
+            places = generator.permutation(num_folds).tolist()
+        for place, patient in zip(places[: len(neighbours)], neighbours, strict=True):
+            folds[place] += patients[patient]
     return {fold: sorted(names) for fold, names in folds.items()}
 
 
+def check_number_of_patients(number: int, num_folds: int) -> None:
+    """Refuse fewer patients than folds."""
+    if number >= num_folds:
+        return
+    message = f"{count(number, 'labelled patient')} cannot be dealt into {num_folds} folds"
+    remedy = "give labels of at least two patients"
+    if number > 1:
+        remedy = "use fewer folds (training.folds)"
+    raise DataError.about("", message, remedy)
+
+
 def read_folds(file: Path, cases: Sequence[Case]) -> Folds:
-    """Folds from a CSV (columns case, fold), a folds.json or nnU-Net's splits_final.json, for the
-    cases there are."""
-    given = read_fold_of(file)
-    missing = [case.name for case in cases if case.name not in given]
+    """The folds of the cases in a file: a CSV with the columns case and fold, a folds.json, or
+    nnU-Net's splits_final.json.
+
+    Every case must have a fold, and all cases of a patient the same one.
+    """
+    fold_of = read_fold_of(file)
+    missing = [case.name for case in cases if case.name not in fold_of]
     if missing:
-        some = f"{', '.join(missing[:5])}{', ...' * (len(missing) > 5)}"
-        message = f"it has no fold for {count(len(missing), 'case')} ({some})"
-        raise DataError(Problem("", str(file), message, "add them"))
-    folds = gather(given, cases)
-    check_patients(folds, cases, str(file))
+        listed = ", ".join(missing[:MOST_LISTED])
+        if len(missing) > MOST_LISTED:
+            listed += ", ..."
+        message = f"it has no fold for {count(len(missing), 'case')} ({listed})"
+        raise DataError.about(file, message, "add them")
+    folds = gather(fold_of, cases)
+    check_patients(folds, cases, file)
     return folds
 
 
 def read_own_folds(file: Path, cases: Sequence[Case]) -> Folds:
-    """The folds that a run wrote down, of the cases that there are: it was trained on them,
-    whatever is right today."""
-    given = read_fold_of(file)
-    known = [case for case in cases if case.name in given]
+    """The folds that a run wrote, without cases that are missing now.
+
+    Patients are not checked, because the run was trained on these folds. New cases have no fold.
+    """
+    fold_of = read_fold_of(file)
+    known = [case for case in cases if case.name in fold_of]
     if not known:
-        message = (
-            f"none of the {count(len(cases), 'case')} is in it ({', '.join(list(given)[:3])}, ...)"
-        )
-        raise DataError(
-            Problem("", str(file), message, "give the data that the run was begun with")
-        )
-    return gather(given, known)
+        some = ", ".join(list(fold_of)[:3])
+        message = f"none of the {count(len(cases), 'case')} is in it ({some}, ...)"
+        raise DataError.about(file, message, "give the data that the run was started with")
+    return gather(fold_of, known)
 
 
 def read_fold_of(file: Path) -> dict[str, int]:
-    """The fold of each case."""
+    """The fold of each case in a file."""
+    is_json = file.suffix.lower() == ".json"
+    fold_of: dict[str, int] = {}
     try:
-        pairs = list(
-            read_folds_json(file) if file.suffix.lower() == ".json" else read_folds_csv(file)
-        )
+        for name, fold in read_folds_json(file) if is_json else read_folds_csv(file):
+            if fold_of.setdefault(name, fold) != fold:
+                raise DataError.about(file, f"case {name} is in two folds", "keep one", case=name)
     except FileError as error:
-        raise DataError(Problem("", error.file, error.reason, FORMS)) from None
-    given: dict[str, int] = {}
-    for name, fold in pairs:
-        if given.setdefault(name, fold) != fold:
-            raise DataError(
-                Problem(name, str(file), f"case {name} stands in two folds", "keep one")
-            )
-    return given
+        raise DataError.about(error.file, error.reason, FORMS) from None
+    return fold_of
 
 
 def gather(fold_of: Mapping[str, int], cases: Sequence[Case]) -> Folds:
+    """The names of the cases by fold, sorted."""
     folds: Folds = defaultdict(list)
     for case in cases:
         folds[fold_of[case.name]].append(case.name)
@@ -111,92 +122,98 @@ def gather(fold_of: Mapping[str, int], cases: Sequence[Case]) -> Folds:
 
 
 def read_folds_csv(file: Path) -> Iterator[tuple[str, int]]:
+    """The cases of a CSV file and their folds."""
     rows = read_csv(file)
     columns = list(rows[0][1]) if rows else []
     if not {"case", "fold"} <= set(columns):
-        got = ", ".join(columns) or "none"
-        raise DataError(
-            Problem("", str(file), f"its columns are {got}", "give the columns case and fold")
-        )
+        message = f"its columns are {', '.join(columns) or 'none'}"
+        raise DataError.about(file, message, "give the columns case and fold")
     for line, cells in rows:
         name = cells["case"]
         if not name:
-            raise DataError(
-                Problem(
-                    "", str(file), f"line {line} has no case", "give its name, or remove the line"
-                )
-            )
+            message = f"line {line} has no case"
+            raise DataError.about(file, message, "give its name, or remove the line")
         yield name, parse_fold(file, f"line {line}: case {name}", cells["fold"])
 
 
-def parse_fold(file: Path, whose: str, text: str) -> int:
+def parse_fold(file: Path, owner: str, text: str) -> int:
+    """The number of a fold. `owner` says what has this fold."""
     if not re.fullmatch(r"[0-9]{1,6}", text):
-        raise DataError(
-            Problem("", str(file), f"{whose} has the fold {text[:40]!r}", "give whole numbers")
-        )
+        message = f"{owner} has the fold {text[:MOST_SHOWN]!r}"
+        raise DataError.about(file, message, "give whole numbers")
     return int(text)
 
 
 def read_folds_json(file: Path) -> Iterator[tuple[str, int]]:
-    """Ours, or nnU-Net's list of splits: what is in no validation set is a fold of its own, always
-    trained on."""
+    """The cases of a folds.json or of nnU-Net's splits_final.json, and their folds."""
     content = read_json(file)
-    folds: dict[str, list[str]] = {}
     if isinstance(content, list) and content:
-        for number, split in enumerate(content):
-            folds[str(number)] = list_names(file, split, "val", f"split {number}")
-        validated = {name for names in folds.values() for name in names}
-        trained = {
-            name
-            for i, split in enumerate(content)
-            for name in list_names(file, split, "train", f"split {i}")
-        }
-        folds[str(len(folds))] = sorted(trained - validated)
+        folds = parse_splits(file, content)
     else:
         given = content.get("folds") if isinstance(content, dict) else None
         if not isinstance(given, dict):
-            raise DataError(Problem("", str(file), "it holds no folds", FORMS))
+            raise DataError.about(file, "it holds no folds", FORMS)
         folds = {number: list_names(file, given, number, "folds") for number in given}
-    for key, names in folds.items():
-        fold = parse_fold(file, "an entry", key)
-        yield from ((name, fold) for name in names)
+    for number, names in folds.items():
+        fold = parse_fold(file, "an entry", number)
+        for name in names:
+            yield name, fold
+
+
+def parse_splits(file: Path, splits: Sequence[Any]) -> dict[str, list[str]]:
+    """The validation cases of each split of nnU-Net.
+
+    The cases that no split validates are one more fold, on which all others are trained.
+    """
+    folds: dict[str, list[str]] = {}
+    for number, split in enumerate(splits):
+        folds[str(number)] = list_names(file, split, "val", f"split {number}")
+    validated = set[str]().union(*folds.values())
+    trained: set[str] = set()
+    for number, split in enumerate(splits):
+        trained |= set(list_names(file, split, "train", f"split {number}"))
+    folds[str(len(folds))] = sorted(trained - validated)
+    return folds
 
 
 def list_names(file: Path, holder: Any, field: str, place: str) -> list[str]:
-    """The names of cases in a field of a JSON file."""
+    """The names of cases in a field of a JSON file. `place` says where the field is."""
     names = holder.get(field) if isinstance(holder, dict) else None
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        message = f"it holds no folds ({place} has no list of names {field[:40]!r})"
-        raise DataError(Problem("", str(file), message, FORMS))
+        message = f"it holds no folds ({place} has no list of names {field[:MOST_SHOWN]!r})"
+        raise DataError.about(file, message, FORMS)
     return names
 
 
 def write_folds(file: Path, folds: Folds, *, origin: str) -> None:
-    """`origin` says where they are from, such as the seed."""
+    """Write a folds.json. `origin` says where the folds come from, such as the seed."""
     content = {"origin": origin, "folds": {str(fold): names for fold, names in folds.items()}}
     write_atomically(file, json.dumps(content, indent=2) + "\n")
 
 
 def split_fold(folds: Folds, fold: int) -> tuple[list[str], list[str]]:
-    """The cases to train on and the cases held out."""
+    """The cases to train on, and the cases that the fold holds out."""
     if not folds.get(fold):
-        listed = ", ".join(str(k) for k, names in folds.items() if names)
-        raise DataError(
-            Problem("", "", f"fold {fold} has no cases", f"choose one of the folds {listed}")
-        )
-    training = sorted(name for other, names in folds.items() if other != fold for name in names)
+        with_cases = ", ".join(str(number) for number, names in folds.items() if names)
+        remedy = f"choose one of the folds {with_cases}"
+        raise DataError.about("", f"fold {fold} has no cases", remedy)
+    training: list[str] = []
+    for other, names in folds.items():
+        if other != fold:
+            training += names
     if not training:
-        raise DataError(Problem("", "", f"all cases are in fold {fold}", "give at least two folds"))
-    return training, list(folds[fold])
+        raise DataError.about("", f"all cases are in fold {fold}", "give at least two folds")
+    return sorted(training), list(folds[fold])
 
 
-def check_patients(folds: Mapping[int, Sequence[str]], cases: Sequence[Case], file: str) -> None:
-    owner = {case.name: case.owner if case.patient_is_sure else case.name for case in cases}
-    place: dict[str, int] = {}
+def check_patients(folds: Folds, cases: Sequence[Case], file: Path) -> None:
+    """Refuse folds that separate the cases of a patient. Guessed patients are not checked."""
+    patient_of = {case.name: case.owner for case in cases if case.patient_is_sure}
+    fold_of: dict[str, int] = {}
     for fold, names in folds.items():
         for name in names:
-            if place.setdefault(owner[name], fold) != fold:
-                message = f"patient {owner[name]} is in the folds {place[owner[name]]} and {fold}"
-                raise DataError(
-                    Problem(name, file, message, "put all cases of a patient into one fold")
-                )
+            patient = patient_of.get(name, name)
+            if fold_of.setdefault(patient, fold) != fold:
+                message = f"patient {patient} is in the folds {fold_of[patient]} and {fold}"
+                remedy = "put all cases of a patient into one fold"
+                raise DataError.about(file, message, remedy, case=name)

@@ -1,4 +1,4 @@
-"""How many channels a file holds, from its header alone."""
+"""The number and the names of the channels in a file, from its header alone."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ from factorizer.data.naming import MOST_CHANNELS, is_picture, unnamed_channels
 
 
 def name_channels(file: Path) -> tuple[str, ...]:
-    """Names for the channels of a file that nobody named: colours of a picture, numbers of a
-    volume."""
-    return picture_channels(file) if is_picture(file) else unnamed_channels(count_channels(file))
+    """Names for the channels of a file: colours for a 2D image, numbers for a volume."""
+    if is_picture(file):
+        return name_colours(file)
+    return unnamed_channels(count_channels(file))
 
 
-def picture_channels(file: Path) -> tuple[str, ...]:
+def name_colours(file: Path) -> tuple[str, ...]:
+    """The colours of a 2D image."""
     return ("red", "green", "blue") if count_channels(file) == 3 else ("grey",)
 
 
 def count_channels(file: Path) -> int:
-    """1 or 3 of a picture, the fourth axis of a volume. What cannot be opened is reported when it
-    is read."""
+    """The number of channels: 1 or 3 in a 2D image, the length of the fourth axis of a volume.
+
+    A file that cannot be opened gets the usual number. Reading it later reports the problem.
+    """
     try:
         image = open_image("", file)
     except DataError:
         return 3 if is_picture(file) else 1
-    count = image.shape[-1] if len(image.shape) > image.grid.dims else 1
+    has_channels = len(image.shape) > image.grid.dims
+    count = image.shape[-1] if has_channels else 1
     return count if count <= MOST_CHANNELS else 1

@@ -1,252 +1,151 @@
-"""What `factorizer predict` is given: files of one case, a list of cases, a data set, or a folder
-of images."""
+"""The cases to predict: files of one case, a list of cases, a data set, or a folder of images."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from factorizer.data.cases import (
-    Case,
-    DataError,
-    Problem,
-    drop_duplicates,
-    list_some,
-    select_channels,
-)
-from factorizer.data.headers import count_channels
-from factorizer.data.layouts import LAYOUTS, UnknownLayout, name_sessions, read_cohort
-from factorizer.data.lists import LIST_ENDINGS, make_case, read_list
-from factorizer.data.loose import SUFFIXES
-from factorizer.data.naming import (
-    CHANNEL_NAMES,
-    NUMBERED,
-    is_image,
-    split_channel,
-    strip_ending,
-    strip_mask_suffix,
-)
+from factorizer.data.cases import Case, DataError
+from factorizer.data.channel_files import make_case
+from factorizer.data.layouts import UnknownLayout, describe_layouts, read_cohort
+from factorizer.data.layouts.isles import name_sessions
+from factorizer.data.layouts.lists import is_list, read_list
+from factorizer.data.loose_images import Found, read_images
+from factorizer.data.matching import select_channels
+from factorizer.data.naming import CHANNEL_NAMES, NUMBERED, is_image, split_channel, strip_ending
 from factorizer.data.walk import list_folder
 
 
 def read_inputs(
     paths: Sequence[Path], channels: Sequence[str], *, mask_suffix: str | None = None
-) -> tuple[list[Case], list[Problem]]:
-    """The cases with their channels under the model's names, and what is wrong with others.
+) -> Found:
+    """The cases, and the problems of those that cannot be used.
 
-    Several files are one case, a channel each in the model's order; one file holds all channels of
-    a case.
+    Their channels have the model's names, `channels`. One file is a case with all channels. Several
+    files are one case, with one file per channel in the model's order.
     """
-    missing = [path for path in paths if not path.exists()]
-    if missing:
-        raise DataError(
-            Problem("", str(missing[0]), "there is no such file or folder", "correct the input")
-        )
-    special = [path for path in paths if not path.is_file() and not path.is_dir()]
-    if special:
-        message = "it is neither a file nor a folder, but a pipe or a device"
-        raise DataError(
-            Problem("", str(special[0]), message, "save its content to a file, and give that")
-        )
+    for path in paths:
+        check_path(path)
     if len(paths) > 1:
         return [read_files(paths, channels)], []
     (path,) = paths
-    if path.suffix.lower() in LIST_ENDINGS and path.is_file():
+    if is_list(path):
         return read_list(path, channels)
     if path.is_file():
         return [read_files(paths, channels)], []
     return read_folder(path, channels, mask_suffix)
 
 
+def check_path(path: Path) -> None:
+    """Refuse a path that is neither a file nor a folder."""
+    if not path.exists():
+        raise DataError.about(path, "there is no such file or folder", "correct the input")
+    if not path.is_file() and not path.is_dir():
+        message = "it is neither a file nor a folder, but a pipe or a device"
+        raise DataError.about(path, message, "save its content to a file, and give that file")
+
+
 def read_files(files: Sequence[Path], channels: Sequence[str]) -> Case:
-    wrong = [file for file in files if not is_image(file)]
-    if wrong:
-        raise DataError(
-            Problem(
-                "", str(wrong[0]), "it is no image", "give NIfTI files, or PNG, JPEG or TIFF for 2D"
-            )
-        )
+    """The case of one file with all channels, or of one file per channel."""
+    for file in files:
+        if not is_image(file):
+            remedy = "give NIfTI files, or PNG, JPEG or TIFF for 2D"
+            raise DataError.about(file, "it is not an image", remedy)
     if len(files) not in (1, len(channels)):
-        message = (
-            f"there are {len(files)} files for {len(channels)} channels ({', '.join(channels)})"
-        )
-        raise DataError(
-            Problem(
-                "",
-                str(files[0]),
-                message,
-                "give one file per channel in this order, or one with all",
-            )
-        )
-    name = strip_ending(files[0].name)
+        listed = ", ".join(channels)
+        message = f"there are {len(files)} files for {len(channels)} channels ({listed})"
+        remedy = "give one file per channel in this order, or one with all"
+        raise DataError.about(files[0], message, remedy)
+    return make_case(name_case(files, channels), files, channels)
+
+
+def name_case(files: Sequence[Path], channels: Sequence[str]) -> str:
+    """The name of the first file, without the channel if each channel has its own file."""
+    stem = strip_ending(files[0].name)
     if len(files) == 1:
-        return make_case(name, files, channels)
-    numbered = NUMBERED.fullmatch(name)
-    named = split_channel(name, (*channels, *CHANNEL_NAMES))
-    short = numbered[1] if numbered else named[0] if named else name
-    return make_case(name_in_bids(files[0]) or short, files, channels)
+        return stem
+    in_bids = name_in_bids(files[0])
+    if in_bids is not None:
+        return in_bids
+    numbered = NUMBERED.fullmatch(stem)
+    if numbered:
+        return numbered[1]
+    named = split_channel(stem, (*channels, *CHANNEL_NAMES))
+    return named[0] if named else stem
 
 
 def name_in_bids(file: Path) -> str | None:
-    """What the case of a file is called in the BIDS data set around it, if it is in one."""
-    places = Path(os.path.abspath(file)).parents  # without .., and links as they are
-    session = next(
-        (p for p in places if p.name.startswith("ses-") and p.parent.name.startswith("sub-")), None
-    )
-    return name_sessions(session.parent.parent).get(session) if session else None
+    """The name of the file's case in the BIDS data set around it, or None without one."""
+    for place in Path(os.path.abspath(file)).parents:  # resolves .. but keeps links
+        if place.name.startswith("ses-") and place.parent.name.startswith("sub-"):
+            return name_sessions(place.parent.parent).get(place)
+    return None
 
 
-def read_folder(
-    folder: Path, channels: Sequence[str], mask_suffix: str | None
-) -> tuple[list[Case], list[Problem]]:
-    """A data set in a known layout, one case of such a data set, or a folder of images."""
+def read_folder(folder: Path, channels: Sequence[str], mask_suffix: str | None) -> Found:
+    """The cases of a data set in a known layout, of one case of it, or of a folder of images."""
     try:
         cohort = read_cohort(folder, mask_suffix=mask_suffix)
     except UnknownLayout:
-        around, own = one_of_parent(folder, channels), read_images(list_folder(folder), channels)
-        found = own if around is None or (own[0] and not around[0]) else around
-        if not found[0] and not found[1]:
-            message = "it holds no NIfTI file or picture, and no known layout is recognized in it"
-            remedy = (
-                "give an image (DICOM must be converted first), a folder of them, a CSV list with "
-                f"the columns case, {', '.join(channels)}, or a data set: {LAYOUTS}"
-            )
-            raise UnknownLayout(Problem("", str(folder), message, remedy)) from None
-        return found
+        return read_other_folder(folder, channels)
     if not cohort.cases and cohort.problems:
         return [], list(cohort.problems)
-    named = select_channels(cohort, channels)
-    cases = [rename_channels(case, named, channels) for case in cohort.cases]
-    labels_only = {
-        problem for problem in cohort.problems if problem.case in {case.name for case in cases}
-    }
-    return cases, [problem for problem in cohort.problems if problem not in labels_only]
+    theirs = select_channels(cohort, channels)
+    cases = [rename_channels(case, theirs, channels) for case in cohort.cases]
+    # A problem of a case that was read concerns its label, which prediction does not need.
+    names = {case.name for case in cases}
+    return cases, [problem for problem in cohort.problems if problem.case not in names]
 
 
-def one_of_parent(folder: Path, channels: Sequence[str]) -> tuple[list[Case], list[Problem]] | None:
-    """The case that a folder is in the data set around it: BraTS2021_00000, sub-strokecase0001."""
+def read_other_folder(folder: Path, channels: Sequence[str]) -> Found:
+    """The case that the folder is in the data set around it, or the cases of its images."""
+    as_case = read_in_parent(folder, channels)
+    as_images = read_images(list_folder(folder), channels)
+    if as_case is None or (as_images[0] and not as_case[0]):
+        cases, problems = as_images
+    else:
+        cases, problems = as_case
+    if not cases and not problems:
+        message = "it holds no NIfTI file or 2D image, and no known layout is recognized in it"
+        remedy = (
+            "give an image (DICOM must be converted first), a folder of images, a CSV list with "
+            f"the columns case, {', '.join(channels)}, or a data set: {describe_layouts()}"
+        )
+        raise UnknownLayout.about(folder, message, remedy) from None
+    return cases, problems
+
+
+def read_in_parent(folder: Path, channels: Sequence[str]) -> Found | None:
+    """The case that a folder such as sub-strokecase0001 is in the data set around it, or its
+    problems.
+
+    None if the folder is not a case of a data set.
+    """
     name = folder.absolute().name
     try:
         cohort = read_cohort(folder.absolute().parent)
-        case = next((case for case in cohort.cases if case.name == name), None)
-        if case is not None:
-            return [rename_channels(case, select_channels(cohort, channels), channels)], []
+        for case in cohort.cases:
+            if case.name == name:
+                theirs = select_channels(cohort, channels)
+                return [rename_channels(case, theirs, channels)], []
     except DataError:
         return None
-    # what is wrong with the folder as a whole may be that it is no case of that data set, but
-    # something beside it
-    problems = [
-        problem
-        for problem in cohort.problems
-        if problem.case == name and Path(problem.file).name != name
-    ]
+    # A problem of the folder itself may mean that it is no case, but lies beside the cases.
+    problems = []
+    for problem in cohort.problems:
+        if problem.case == name and Path(problem.file).name != name:
+            problems.append(problem)
     return ([], problems) if problems else None
 
 
-def rename_channels(case: Case, named: Sequence[str], channels: Sequence[str]) -> Case:
-    """With the model's names of channels; what a case does not have is missed when it is read."""
-    sources = {
-        ours: case.channels[theirs]
-        for ours, theirs in zip(channels, named, strict=True)
-        if theirs in case.channels
-    }
+def rename_channels(case: Case, theirs: Sequence[str], channels: Sequence[str]) -> Case:
+    """The case with the model's names of channels instead of the data set's.
+
+    A channel that the case does not have is left out. Reading the case reports it.
+    """
+    sources = {}
+    for channel, their_name in zip(channels, theirs, strict=True):
+        if their_name in case.channels:
+            sources[channel] = case.channels[their_name]
     return Case(case.name, sources, case.label, case.patient)
-
-
-def read_images(files: Iterable[Path], channels: Sequence[str]) -> tuple[list[Case], list[Problem]]:
-    """A file per case, or files with a channel each: CASE_0000, CASE_0001, ..., or CASE_dwi,
-    CASE_adc, ..."""
-    images = [file for file in files if is_image(file) and not file.is_dir()]
-    numbered, others = group_by_number(images)
-    named, singles, problems = group_by_channel(others, channels)
-    cases = [make_case(strip_ending(file.name), [file], channels) for file in singles]
-    for name, by_number in numbered.items():
-        if sorted(by_number) == list(range(len(channels))):
-            cases.append(make_case(name, [by_number[i] for i in range(len(channels))], channels))
-        else:
-            listed = ", ".join(f"{number:04d}" for number in sorted(by_number))
-            message = f"{name} has the files {listed}, but the model takes {len(channels)} channels"
-            remedy = f"number them 0000 to {len(channels) - 1:04d}: {', '.join(channels)}"
-            problems.append(Problem(name, str(next(iter(by_number.values()))), message, remedy))
-    for name, by_channel in named.items():
-        try:
-            cases.append(join_channels(name, by_channel, channels))
-        except DataError as error:
-            problems.extend(error.problems)
-    kept, duplicates = drop_duplicates(cases)
-    return kept, [*problems, *duplicates]
-
-
-def group_by_number(images: Sequence[Path]) -> tuple[dict[str, dict[int, Path]], list[Path]]:
-    """Files CASE_0000, CASE_0001, ... by case and number, and other files."""
-    matches = {file: NUMBERED.fullmatch(strip_ending(file.name)) for file in images}
-    numbers = [int(match[2]) for match in matches.values() if match]
-    if 0 not in numbers or max(numbers) >= 10:  # they are parts of names
-        return {}, list(images)
-    groups: dict[str, dict[int, Path]] = {}
-    for file, match in matches.items():
-        if match:
-            groups.setdefault(match[1], {})[int(match[2])] = file
-    return groups, [file for file, match in matches.items() if not match]
-
-
-def group_by_channel(
-    images: Sequence[Path], channels: Sequence[str]
-) -> tuple[dict[str, dict[str, list[Path]]], list[Path], list[Problem]]:
-    """Files that are named after channels by case and channel, and other files. Of a case that has
-    such files, others (a contrast that the model does not take, a mask) are left out with a
-    warning."""
-    groups: dict[str, dict[str, list[Path]]] = {}
-    others: list[Path] = []
-    for file in images:
-        found = split_channel(strip_ending(file.name), channels)
-        if found is None:
-            others.append(file)
-        else:
-            groups.setdefault(found[0], {}).setdefault(found[1], []).append(file)
-    extra = [file for file in others if belongs_to(file, groups)]
-    singles = [file for file in others if file not in set(extra)]
-    problems = []
-    if extra:
-        message = f"left out: {list_some([file.name for file in extra])}"
-        remedy = f"the model takes {', '.join(channels)} of these cases"
-        problems.append(Problem("", str(extra[0].parent), message, remedy, "warning"))
-    if len(channels) == 1:  # a file is a case, under its whole name
-        files = [file for parts in groups.values() for part in parts.values() for file in part]
-        return {}, sorted([*singles, *files]), problems
-    return groups, singles, problems
-
-
-def belongs_to(file: Path, groups: Mapping[str, object]) -> bool:
-    """Whether a file is named as another contrast or as a mask of one of some cases."""
-    stem = strip_ending(file.name)
-    contrast = split_channel(stem, tuple(CHANNEL_NAMES))
-    return (contrast is not None and contrast[0] in groups) or strip_mask_suffix(
-        stem, SUFFIXES
-    ) in groups
-
-
-def join_channels(name: str, parts: Mapping[str, Sequence[Path]], channels: Sequence[str]) -> Case:
-    """A case of files that are named after channels; a single one may hold all of them, whatever
-    its name."""
-    files = [file for part in parts.values() for file in part]
-    if len(files) == 1 and count_channels(files[0]) == len(channels):
-        return make_case(strip_ending(files[0].name), files, channels)
-    for channel in channels:
-        found = parts.get(channel, [])
-        if len(found) > 1:
-            message = (
-                f"{' and '.join(file.name for file in found)} are both named as channel {channel}"
-            )
-            raise DataError(Problem(name, str(found[0]), message, "keep the right one"))
-        if not found:
-            message = (
-                f"{name} has no file for channel {channel} (there is "
-                f"{', '.join(file.name for file in files)})"
-            )
-            wanted = files[0].name.replace(strip_ending(files[0].name), f"{name}_{channel.lower()}")
-            raise DataError(
-                Problem(name, str(files[0]), message, f"add {wanted}, or remove the case")
-            )
-    return make_case(name, [parts[channel][0] for channel in channels], channels)

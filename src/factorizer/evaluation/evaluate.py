@@ -13,23 +13,12 @@ from typing import Any, Literal
 import numpy as np
 
 from factorizer.config import Data
-from factorizer.data.cases import (
-    Case,
-    DataError,
-    Problem,
-    Source,
-    drop_duplicates,
-    select_label_values,
-)
+from factorizer.data.cases import Case, DataError, Problem, Source, drop_duplicates
 from factorizer.data.images import VoxelGrid, canonical_grid, is_picture, open_image, read_label
-from factorizer.data.layouts import (
-    IMAGES_2D,
-    NIFTI,
-    UnknownLayout,
-    list_folder,
-    read_cohort,
-    strip_ending,
-)
+from factorizer.data.layouts import IMAGES_2D, NIFTI, UnknownLayout, read_cohort
+from factorizer.data.matching import select_label_values
+from factorizer.data.naming import strip_ending
+from factorizer.data.walk import list_folder
 from factorizer.evaluation.label_maps import score_label_maps
 from factorizer.evaluation.metrics import Mask
 from factorizer.evaluation.scores import HD95Empty, Score

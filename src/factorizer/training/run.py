@@ -19,9 +19,10 @@ from lightning.pytorch import Callback, Trainer
 
 from factorizer.config import Preset
 from factorizer.data.cache import CaseStore, Settings, settings_for
-from factorizer.data.cases import Cohort, note_renamed_labels
+from factorizer.data.cases import Cohort
 from factorizer.data.folds import Folds
 from factorizer.data.layouts import read_cohort
+from factorizer.data.matching import note_renamed_labels
 from factorizer.errors import RunError
 from factorizer.evaluation.scores import Score
 from factorizer.files import write_atomically

@@ -1,4 +1,4 @@
-"""Lists of cases to train on: CSV and JSON files with a label column."""
+"""Lists of cases in CSV and JSON files."""
 
 from __future__ import annotations
 
@@ -9,16 +9,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from factorizer.data.cases import DataError, select_channels, select_label_values
+from factorizer.data.cases import DataError
 from factorizer.data.check import check_cohort
 from factorizer.data.folds import draw_folds
 from factorizer.data.images import read_image, read_label
 from factorizer.data.inputs import read_inputs
 from factorizer.data.label_values import name_labels
 from factorizer.data.layouts import read_cohort
+from factorizer.data.matching import select_channels, select_label_values
 from factorizer.data.plan import plan_preset
 from factorizer.targets import Targets
 from testkit.writing import random_image, random_label, write_nifti
+
+MANY_COLUMNS = ",".join(f"c{index}" for index in range(99))
 
 
 def write_files(folder: Path, *names: str, labels: tuple[int, ...] = (0, 1)) -> None:
@@ -49,8 +52,7 @@ def test_a_table_is_a_cohort(tmp_path: Path) -> None:
 
 
 def test_a_planned_preset_reads_the_same_labels(tmp_path: Path) -> None:
-    """Names made from values, those values in training, and the same for a subset that does not
-    have them all."""
+    """Training reads the values that the names were made from, even if some cases lack one."""
     write_files(tmp_path, "a", "b", labels=(0, 1, 3))
     file = write_table(tmp_path, "a", "b")
     cohort = name_labels(read_cohort(file))
@@ -69,19 +71,19 @@ def test_a_planned_preset_reads_the_same_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["label", "MASK", "Seg"])
-def test_labels_may_be_called_otherwise(tmp_path: Path, column: str) -> None:
+def test_the_column_of_labels_has_several_names(tmp_path: Path, column: str) -> None:
     write_files(tmp_path, "a")
     (case,) = read_cohort(write_table(tmp_path, "a", header=f"case;DWI;ADC;{column}")).labelled
     assert case.label == tmp_path / "a_msk.nii.gz"
 
 
 def test_cases_of_a_patient_stay_in_a_fold(tmp_path: Path) -> None:
-    names = [f"c{i}" for i in range(6)]
-    write_files(tmp_path, *names)
-    entries = [
-        {"Case": n, "dwi": f"{n}_dwi.nii.gz", "LABEL": f"{n}_msk.nii.gz", "Patient": i // 2}
-        for i, n in enumerate(names)
-    ]
+    entries = []
+    for index in range(6):
+        name = f"c{index}"
+        write_files(tmp_path, name)
+        files = {"dwi": f"{name}_dwi.nii.gz", "LABEL": f"{name}_msk.nii.gz"}
+        entries.append({"Case": name, "Patient": index // 2} | files)
     (tmp_path / "list.json").write_text(json.dumps(entries))
     cohort = read_cohort(tmp_path / "list.json")
     assert cohort.channels == ("DWI",)
@@ -90,22 +92,17 @@ def test_cases_of_a_patient_stay_in_a_fold(tmp_path: Path) -> None:
         assert len({cohort.case(name).owner for name in fold}) == 1
 
 
-def test_files_with_all_channels_are_known_by_their_order(tmp_path: Path) -> None:
+def test_channels_of_one_file_match_in_their_order(tmp_path: Path) -> None:
     write_nifti(tmp_path / "a.nii.gz", random_image(0, (12, 10, 8, 2)))
     write_nifti(tmp_path / "m.nii.gz", random_label(0, (0, 1)))
     (tmp_path / "list.csv").write_text("case,image,label\na,a.nii.gz,m.nii.gz\n")
     cohort = read_cohort(tmp_path / "list.csv")
     assert cohort.channels == ("image0", "image1")
     assert select_channels(cohort, ("DWI", "ADC")) == ("image0", "image1")
-    assert (
-        check_cohort(
-            cohort, channels=("DWI", "ADC"), targets=Targets({"lesion": 1}, {"lesion": ("lesion",)})
-        ).errors
-        == []
-    )
-    with pytest.raises(
-        DataError, match="wants the channels DWI, ADC, T1, the data set has image0, image1"
-    ):
+    targets = Targets({"lesion": 1}, {"lesion": ("lesion",)})
+    assert check_cohort(cohort, channels=("DWI", "ADC"), targets=targets).errors == []
+    message = "wants the channels DWI, ADC, T1, the data set has image0, image1"
+    with pytest.raises(DataError, match=message):
         select_channels(cohort, ("DWI", "ADC", "T1"))
 
 
@@ -116,7 +113,7 @@ def test_names_of_channels_stay_as_written(tmp_path: Path) -> None:
     assert select_channels(cohort, ("CINE MR", "T1")) == ("Cine MR", "T1")
 
 
-def test_columns_without_images_are_named_and_not_used(tmp_path: Path) -> None:
+def test_columns_without_images_are_a_warning(tmp_path: Path) -> None:
     write_files(tmp_path, "a")
     (tmp_path / "list.csv").write_text("case,age,DWI,label,sex\na,61,a_dwi.nii.gz,a_msk.nii.gz,f\n")
     cohort = read_cohort(tmp_path / "list.csv")
@@ -126,7 +123,7 @@ def test_columns_without_images_are_named_and_not_used(tmp_path: Path) -> None:
     assert "the columns age, sex hold no image files" in str(warning)
 
 
-def test_what_is_wrong_is_said_with_its_line(tmp_path: Path) -> None:
+def test_problems_name_the_line(tmp_path: Path) -> None:
     write_files(tmp_path, "a", "b", "c", "d")
     os.mkfifo(tmp_path / "pipe.nii.gz")
     (tmp_path / "list.csv").write_text(
@@ -148,8 +145,8 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path) -> None:
         "list.csv: line 3: b has no ADC; give each case the fields case, label",
         "nowhere.nii.gz: the file is missing (ADC, line 4 of list.csv); add it",
         "list.csv: line 5: d has no label; add it",
-        "list.csv: line 6: ../e has no name that can be a file's; leave out slashes",
-        "a_adc.nii.gz: it is named as ADC, but stands where DWI belongs",
+        "list.csv: line 6: ../e cannot be part of the name of a file; leave out slashes",
+        "a_adc.nii.gz: it is named as ADC, but it is in the place of DWI",
         "pipe.nii.gz: it is not a file (DWI, line 8 of list.csv)",
         "list.csv: line 9: it has no case",
     ):
@@ -157,7 +154,7 @@ def test_what_is_wrong_is_said_with_its_line(tmp_path: Path) -> None:
     assert len(cohort.problems) == 7
 
 
-def test_a_list_without_labels_has_nothing_to_train_on(tmp_path: Path) -> None:
+def test_a_list_without_labels_is_a_warning(tmp_path: Path) -> None:
     write_files(tmp_path, "a")
     (tmp_path / "list.csv").write_text("case,DWI,ADC\na,a_dwi.nii.gz,a_adc.nii.gz\n")
     cohort = read_cohort(tmp_path / "list.csv")
@@ -179,11 +176,7 @@ def test_a_list_without_labels_has_nothing_to_train_on(tmp_path: Path) -> None:
         ),
         ("x.csv", f"case,DWI\na,{'x' * 140_000}\n", "it is not a table"),
         ("x.csv", "case,DWI\na,b,c\n", "line 2 has 3 cells for 2 columns"),
-        (
-            "x.csv",
-            "case," + ",".join(f"c{i}" for i in range(99)) + "\na" + ",b.nii" * 99,
-            "at most 64 channels",
-        ),
+        ("x.csv", f"case,{MANY_COLUMNS}\na" + ",b.nii" * 99, "at most 64 channels"),
         ("x.json", "[" * 200_000, "nested too deep"),
         ("x.json", "{", "it is not JSON"),
         ("x.json", "[]", "it holds no list of cases"),
@@ -205,9 +198,9 @@ def test_hostile_lists_are_one_error(tmp_path: Path, name: str, content: str, me
         ({"case": "a", "DWI": {"file": "a_dwi.nii.gz"}}, "entry 1: DWI is"),
         ({"case": "a\0b", "DWI": "a_dwi.nii.gz"}, "case has a control character"),
         ({"case": "a", "DWI": "\x1b[31m.nii.gz"}, "DWI has a control character"),
-        ({"case": "a" * 300, "DWI": "a_dwi.nii.gz"}, "has no name that can be a file's"),
+        ({"case": "a" * 300, "DWI": "a_dwi.nii.gz"}, "cannot be part of the name of a file"),
         ({"case": "a", "T1": "a_dwi.nii.gz", "t1w": "a_adc.nii.gz"}, "several fields are named T1"),
-        ({"case": "a", "DWI": "list.json"}, "it is no image"),
+        ({"case": "a", "DWI": "list.json"}, "it is not an image"),
         ({"case": "a", "image": "."}, "it is not a file"),
     ],
 )
@@ -215,15 +208,14 @@ def test_a_hostile_entry_is_named_and_the_others_are_kept(
     tmp_path: Path, entry: object, message: str
 ) -> None:
     write_files(tmp_path, "a")
-    (tmp_path / "list.json").write_text(
-        json.dumps([entry, {"case": "good", "DWI": "a_dwi.nii.gz"}])
-    )
+    entries = [entry, {"case": "good", "DWI": "a_dwi.nii.gz"}]
+    (tmp_path / "list.json").write_text(json.dumps(entries))
     cohort = read_cohort(tmp_path / "list.json")
     assert [case.name for case in cohort.cases] == ["good"]
     assert message in "\n".join(map(str, cohort.problems))
 
 
-def test_the_same_list_is_taken_to_predict(tmp_path: Path) -> None:
+def test_prediction_takes_the_same_list(tmp_path: Path) -> None:
     write_files(tmp_path, "a", "b")
     for channels in (("DWI", "ADC"), ("adc",)):
         cases, problems = read_inputs([write_table(tmp_path, "a", "b")], channels)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from factorizer.data.cases import DataError, select_channels, select_label_values
+from factorizer.data.cases import DataError
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
+from factorizer.data.matching import select_channels, select_label_values
 from testkit.writing import random_image, random_label, write_nifti, write_pairs
 
 
@@ -42,11 +43,7 @@ def write_folders(
         (("",), "_seg", ("image",)),
         (("_0000", "_0001"), "", ("image0", "image1")),
         (("_dwi", "-adc"), "_mask", ("ADC", "DWI")),
-        (
-            ("_flair", "_t1", "_t1ce", "_t2"),
-            "",
-            ("FLAIR", "T1", "T1Gd", "T2"),
-        ),  # files named as those of BraTS
+        (("_flair", "_t1", "_t1ce", "_t2"), "", ("FLAIR", "T1", "T1Gd", "T2")),  # as in BraTS
         (("_image",), "_label", ("image",)),
         (("_t2_tra",), "", ("t2_tra",)),
     ],
@@ -59,7 +56,9 @@ def test_folders(
     places: tuple[str, str],
 ) -> None:
     cohort = read_cohort(write_folders(tmp_path, endings, suffix=suffix, places=places))
-    assert (cohort.layout, cohort.channels, cohort.problems) == ("folders", channels, ())
+    assert cohort.layout == "folders"
+    assert cohort.channels == channels
+    assert cohort.problems == ()
     assert [case.name for case in cohort.labelled] == ["p1", "p2", "p3"]
     report = check_cohort(cohort)
     assert report.errors == []
@@ -74,11 +73,10 @@ def test_numbered_channels_are_taken_in_their_order(tmp_path: Path) -> None:
     assert select_label_values(cohort, {"lesion": 1}) == {0: 0, 1: 1, 255: 1}
 
 
-def test_names_that_begin_with_another_or_end_in_numbers(tmp_path: Path) -> None:
+def test_a_case_may_begin_with_the_name_of_another_or_end_in_a_number(tmp_path: Path) -> None:
     write_folders(tmp_path, ("",), names=("p", "p_0000", "p_0001", "p_dwi"))
-    write_nifti(
-        tmp_path / "images" / "p_x.nii.gz", random_image(9)
-    )  # no channel of p, which has its file
+    # p has its file already, so p_x is not a channel of p
+    write_nifti(tmp_path / "images" / "p_x.nii.gz", random_image(9))
     cohort = read_cohort(tmp_path)
     assert [case.name for case in cohort.labelled] == ["p", "p_0000", "p_0001", "p_dwi"]
     (problem,) = cohort.problems
@@ -87,16 +85,14 @@ def test_names_that_begin_with_another_or_end_in_numbers(tmp_path: Path) -> None
     assert [case.name for case in read_cohort(other).labelled] == ["p", "p_a"]
 
 
-def test_what_does_not_fit_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
+def test_files_that_do_not_fit_are_named_and_the_other_cases_are_kept(tmp_path: Path) -> None:
     write_folders(tmp_path, ("_dwi", "_adc"), names=tuple("abcdef"))
     (tmp_path / "images" / "a_adc.nii.gz").unlink()
     (tmp_path / "labels" / "b.nii.gz").unlink()
     write_nifti(tmp_path / "labels" / "c_seg.nii.gz", random_label(0))
     write_nifti(tmp_path / "labels" / "z.nii.gz", random_label(0))
     write_nifti(tmp_path / "images" / "d_DWI.nii", random_image(0))
-    write_nifti(
-        tmp_path / "images" / "e_flair.nii.gz", random_image(0)
-    )  # which the others do not have
+    write_nifti(tmp_path / "images" / "e_flair.nii.gz", random_image(0))  # no other case has it
     cohort = read_cohort(tmp_path)
     assert [case.name for case in cohort.cases] == ["b", "c", "e", "f"]
     assert [case.name for case in cohort.labelled] == ["e", "f"]
@@ -112,22 +108,20 @@ def test_what_does_not_fit_is_named_and_the_others_are_kept(tmp_path: Path) -> N
     assert len(cohort.problems) == 5
 
 
-def test_a_case_arranged_in_another_way_is_named(tmp_path: Path) -> None:
+def test_a_case_unlike_most_is_a_problem(tmp_path: Path) -> None:
     write_folders(tmp_path, ("_dwi", "_adc"))
     write_folders(tmp_path, ("",), names=("q",))
     cohort = read_cohort(tmp_path)
     assert [case.name for case in cohort.cases] == ["p1", "p2", "p3"]
-    assert "the case has q.nii.gz, unlike most, which have files that end in ADC, DWI" in str(
-        cohort.problems[0]
-    )
+    expected = "the case has q.nii.gz, unlike most, which have files that end in ADC, DWI"
+    assert expected in str(cohort.problems[0])
 
 
 def test_two_folders_of_labels_are_an_error(tmp_path: Path) -> None:
     write_folders(tmp_path, ("",))
     write_folders(tmp_path, ("",), places=("images", "masks"))
-    with pytest.raises(
-        DataError, match="it holds the folders labels and masks; keep the right one"
-    ):
+    message = "it holds the folders labels and masks; keep the right one"
+    with pytest.raises(DataError, match=message):
         read_cohort(tmp_path)
 
 
@@ -141,19 +135,18 @@ def test_files_with_several_channels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", ["", "_mask", "-vessels"])
-def test_pictures(tmp_path: Path, suffix: str) -> None:
+def test_folders_of_2d_images_read_like_pairs(tmp_path: Path, suffix: str) -> None:
     pairs = write_pairs(tmp_path / "pairs")
     for folder, ending in (("images", ""), ("labels", "_1stHO")):
         (tmp_path / "set" / folder).mkdir(parents=True)
         for name in ("Image_01L", "Image_01R", "Image_02L"):
             target = f"{name}{suffix if ending else ''}.png"
             (tmp_path / "set" / folder / target).symlink_to(pairs / f"{name}{ending}.png")
-    cohort = read_cohort(tmp_path / "set", mask_suffix="-vessels" if suffix == "-vessels" else None)
-    assert (cohort.layout, cohort.channels, cohort.problems) == (
-        "folders",
-        ("red", "green", "blue"),
-        (),
-    )
+    is_usual = suffix != "-vessels"
+    cohort = read_cohort(tmp_path / "set", mask_suffix=None if is_usual else suffix)
+    assert cohort.layout == "folders"
+    assert cohort.channels == ("red", "green", "blue")
+    assert cohort.problems == ()
     assert [case.owner for case in cohort.labelled] == ["Image_01", "Image_01", "Image_02"]
     values = select_label_values(cohort, {"vessel": 1})
     expected = read_cohort(pairs)
@@ -165,13 +158,12 @@ def test_pictures(tmp_path: Path, suffix: str) -> None:
     assert check_cohort(cohort).labels == {"foreground": 1}
 
 
-def test_pictures_of_numbered_classes(tmp_path: Path) -> None:
-    for name in "ab":
-        for folder in ("images", "labels"):
-            (tmp_path / folder).mkdir(exist_ok=True)
-            Image.fromarray(random_label(0, (0, 1, 2), (20, 30))).save(
-                tmp_path / folder / f"{name}.png"
-            )
+def test_masks_may_number_classes(tmp_path: Path) -> None:
+    classes = Image.fromarray(random_label(0, (0, 1, 2), (20, 30)))
+    for folder in ("images", "labels"):
+        (tmp_path / folder).mkdir()
+        for name in "ab":
+            classes.save(tmp_path / folder / f"{name}.png")
     cohort = read_cohort(tmp_path)
     assert cohort.channels == ("grey",)
     assert check_cohort(cohort).labels == {"label1": 1, "label2": 2}
