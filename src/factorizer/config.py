@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from factorizer.config_augmentation import MAX_DISPLACEMENT, Augmentation
+from factorizer.config_augmentation import MAX_DISPLACEMENT, Affine, Augmentation, Elastic, Flip
 from factorizer.config_fields import (
     Count,
     FoldCount,
@@ -41,8 +41,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MAX_DISPLACEMENT",
+    "Affine",
     "Augmentation",
     "Data",
+    "Elastic",
+    "Flip",
     "Inference",
     "Model",
     "Preset",

@@ -210,7 +210,7 @@ def test_the_limit_is_where_deformations_can_fold() -> None:
     2000: 1 / 2.479)."""
     assert 0.98 < MAX_DISPLACEMENT * worst_strain(3) < 1
     with pytest.raises(
-        ValueError, match=r"10 voxels apart may move by 4 .* goes up to 4.5, lower it"
+        ValueError, match=r"10 voxels apart may move by 4 .* goes up to 4.5; lower it"
     ):
         Elastic(displacement_voxels=(0.0, 4.5))
     Elastic(control_spacing_voxels=0.7, displacement_voxels=(0.0, 0.28))

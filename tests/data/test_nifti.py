@@ -208,7 +208,7 @@ def test_a_header_extension_is_kept_in_what_is_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sizes", [(0,), (-16,), (2**31 - 1,), (32, 0), (16,) * 5000])
 def test_header_extensions_without_an_end_are_refused(tmp_path: Path, sizes) -> None:
-    with pytest.raises(DataError, match=r"image\.nii: its header extension \d+ has .* bytes"):
+    with pytest.raises(DataError, match=r"image\.nii: header extension \d+ has .* bytes"):
         read(with_extensions(tmp_path / "image.nii", *sizes))
 
 

@@ -129,9 +129,9 @@ def test_small_images_are_padded_on_both_sides_with_background() -> None:
 
 
 def test_an_index_out_of_range_and_no_case_are_errors(store: CaseStore) -> None:
-    with pytest.raises(IndexError, match="there are 24 samples; 24 is not one"):
+    with pytest.raises(IndexError, match="index is 24; samples go from 0 to 23"):
         make(store)[24]
-    with pytest.raises(ValueError, match="no case to take patches from"):
+    with pytest.raises(ValueError, match="names is empty; give at least one case"):
         PatchDataset(
             store, [], length=1, patch_size=(8, 8, 8), targets=Targets(LABELS, REGIONS), seed=0
         )
