@@ -17,7 +17,7 @@ from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image
 from factorizer.data.intensities import describe_intensities, judge_channel
 from factorizer.data.layouts import read_cohort
-from factorizer.data.plan import plan_preset, round_window
+from factorizer.data.plan import plan_preset, round_range
 from factorizer.preset_files import load_preset
 from testkit.writing import write_isles, write_nifti
 
@@ -113,7 +113,7 @@ def test_zeros_that_a_scaled_file_has_rounded_are_zeros() -> None:
 def test_a_name_that_the_voxels_contradict_is_followed_and_doubted() -> None:
     judged = judge_channel("MRI", [describe_intensities(ct(-1000, None))])
     assert judged.kind == "air at zero"
-    assert "although 69 % of voxels lie where CT has air" in judged.reason
+    assert "although 69 % of voxels have the values of air in CT" in judged.reason
 
 
 def test_the_median_case_decides() -> None:
@@ -132,7 +132,7 @@ def test_the_median_case_decides() -> None:
     ],
 )
 def test_a_window_keeps_its_digits(ends: tuple[float, float], rounded: tuple[float, float]) -> None:
-    assert round_window(*ends) == rounded
+    assert round_range(*ends) == rounded
 
 
 def write_scans(folder: Path, arrays: list[Any], name: str) -> Path:
@@ -162,7 +162,7 @@ def test_ct_is_cut_to_its_labels_and_the_reason_is_printed(tmp_path: Path, name:
     assert 97 < high < 101
     assert (data.crop_to_nonzero, data.normalization) == (False, "zscore")
     assert f"{name}: taken for CT, " in result.stdout
-    assert "where labelled voxels lie" in result.stdout
+    assert "the range of labelled voxels" in result.stdout
 
 
 def test_a_small_window_is_not_rounded_away(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Work on one case of many: what prevents it is a problem of this case, and the others continue."""
+"""Work on one case of many. A failure is a problem of this case, and the others continue."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Result = TypeVar("Result")
 
 
 def attempt(case: str, work: Callable[[], Result]) -> tuple[Result | None, list[Problem]]:
-    """Do something with a case: its result, or None and what prevented it.
+    """Do `work` for a case. Returns its result, or None and the problems that prevented it.
 
-    An error that nobody raised on purpose is a bug of ours. Its traceback is kept in a file, which
-    the problem names.
+    An error that nobody raised on purpose is a bug of ours. Its traceback goes to a file, which the
+    problem names.
     """
     try:
         with memory_errors(case):
@@ -28,9 +28,8 @@ def attempt(case: str, work: Callable[[], Result]) -> tuple[Result | None, list[
         return None, [Problem(case, "", str(error), "the other cases continue")]
     except OSError as error:
         file = str(error.filename or "")
-        return None, [
-            Problem(case, file, f"it failed ({error.strerror or error})", "check the file")
-        ]
+        message = f"it failed ({error.strerror or error})"
+        return None, [Problem(case, file, message, "check the file")]
     except Exception as error:
         report = write_bug_report(error)
         message = f"a bug in Factorizer ({type(error).__name__}: {error})"

@@ -1,8 +1,8 @@
-"""`factorizer data synth`: synthetic data sets in the true layouts of BraTS (Decathlon), ISLES'22
-and Hippocampus.
+"""`factorizer data synth`: synthetic data sets in the layouts of BraTS (Decathlon), ISLES'22 and
+Hippocampus.
 
-The anatomy is in brains.py; here it gets MRI contrasts, a bias field, noise and slices, and is
-written to files.
+brains.py makes the anatomy. This file adds MRI contrasts, a bias field, noise and slices, and
+writes the files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from factorizer.errors import FactorizerError
 from factorizer.files import write_atomically
 
 # mean intensity of each tissue, in the order of brains.py: outside, fluid, grey, white, edema,
-# necrosis, enhancing,
-# vessel, spot, cyst, stroke, shine
+# necrosis, enhancing, vessel, spot, cyst, stroke, shine
 CONTRASTS = {
     "FLAIR": (0, 0.20, 0.62, 0.50, 0.78, 0.42, 0.70, 0.68, 0.77, 0.44, 0.75, 0.70),
     "T1": (0, 0.22, 0.55, 0.75, 0.52, 0.36, 0.50, 0.50, 0.54, 0.37, 0.50, 0.60),
@@ -70,18 +69,20 @@ def write_synthetic(
                 "", str(folder), "the folder is not empty", "give another; nothing is overwritten"
             )
         )
-    make, write_case, finish = KINDS[kind]
+    recipe = KINDS[kind]
     names = []
     for index in range(cases):
-        scan = make(size, np.random.default_rng((seed, index)), index)
-        names.append(write_case(folder, first + index, scan))
+        scan = recipe.make(size, np.random.default_rng((seed, index)), index)
+        names.append(recipe.write_case(folder, first + index, scan))
         advance()
-    finish(folder, names)
+    recipe.finish(folder, names)
 
 
 def render(tissue: Array, channel: str, generator: Generator) -> Array:
-    """An MRI contrast of a tissue map: means that differ from scanner to scanner, partial volume,
-    bias, noise."""
+    """An MRI contrast of a tissue map, with partial volume, bias and noise.
+
+    The means of tissues differ from scan to scan, as between scanners.
+    """
     means = np.array(CONTRASTS[channel]) + generator.normal(0, 0.025, len(CONTRASTS[channel]))
     inside = tissue != brains.OUTSIDE
     image = gaussian_filter(means[tissue], 0.5)
@@ -94,9 +95,8 @@ def make_brats(size: int, generator: Generator, index: int) -> Scan:
     tissue, depth = brains.make_brain((size, size, size), generator)
     brains.add_lookalikes(tissue, depth, generator)
     brains.add_tumour(tissue, depth, generator)
-    image = np.stack(
-        [render(tissue, channel, generator) for channel in ("FLAIR", "T1", "T1Gd", "T2")]
-    )
+    contrasts = ("FLAIR", "T1", "T1Gd", "T2")
+    image = np.stack([render(tissue, contrast, generator) for contrast in contrasts])
     label = np.zeros(tissue.shape, np.uint8)
     for kind, value in BRATS_LABELS.items():
         label[tissue == kind] = value
@@ -104,42 +104,43 @@ def make_brats(size: int, generator: Generator, index: int) -> Scan:
 
 
 def make_isles(size: int, generator: Generator, index: int) -> Scan:
-    """Every seventh case has no lesion, every third has thick slices."""
+    """A brain with strokes. Every seventh case has no lesion, every third has thick slices."""
     tissue, depth = brains.make_brain((size, size, size), generator)
     brains.add_lookalikes(tissue, depth, generator)
     if index % 7 != 6:
         brains.add_strokes(tissue, depth, generator)
     brains.add_shine(tissue, depth, generator)
-    image = np.stack([render(tissue, channel, generator) for channel in ("DWI", "ADC")])
+    dwi = 800 * render(tissue, "DWI", generator)
+    adc = 2500 * render(tissue, "ADC", generator)
     label = (tissue == brains.STROKE).astype(np.uint8)
-    scan = Scan(image * np.array([800.0, 2500.0])[:, None, None, None], label, (2.0, 2.0, 2.0))
+    scan = Scan(np.stack((dwi, adc)), label, (2.0, 2.0, 2.0))
     return thicken_slices(scan, 3) if index % 3 == 2 else scan
 
 
 def make_hippocampus(size: int, generator: Generator, index: int) -> Scan:
-    """Crops around the hippocampus; the scale of the intensities differs by orders of magnitude, as
-    in the real set."""
-    tissue, label = brains.make_hippocampus(
-        (round(0.7 * size), size, round(0.72 * size)), generator
-    )
+    """A crop around the hippocampus.
+
+    The scale of the intensities differs by orders of magnitude, as in the real data set.
+    """
+    shape = (round(0.7 * size), size, round(0.72 * size))
+    tissue, label = brains.make_hippocampus(shape, generator)
     image = render(tissue, "T1", generator)[None]
     return Scan(image * 10 ** generator.uniform(2, 5), label, (1.0, 1.0, 1.0))
 
 
 def thicken_slices(scan: Scan, factor: int) -> Scan:
-    """Average runs of slices, as thick slices do; a voxel keeps the label that most of it has."""
+    """Average every `factor` slices. A voxel is labelled if at least half of it is."""
     depth = scan.label.shape[2] // factor * factor
     slabs = scan.image[..., :depth].reshape(*scan.image.shape[:3], -1, factor).mean(-1)
     votes = scan.label[..., :depth].reshape(*scan.label.shape[:2], -1, factor).mean(-1)
-    return Scan(
-        slabs, (votes >= 0.5).astype(np.uint8), (*scan.spacing_mm[:2], scan.spacing_mm[2] * factor)
-    )
+    spacing_mm = (*scan.spacing_mm[:2], scan.spacing_mm[2] * factor)
+    return Scan(slabs, (votes >= 0.5).astype(np.uint8), spacing_mm)
 
 
 def save_nifti(file: Path, array: Array, spacing_mm: tuple[float, ...]) -> None:
-    """With the left-right axis pointing left, as scanners write it."""
+    """Write an image whose first axis points to the left, as scanners do."""
     affine = np.diag((-spacing_mm[0], *spacing_mm[1:], 1.0))
-    half = [spacing * n / 2 for spacing, n in zip(spacing_mm, array.shape, strict=False)]
+    half = [spacing * size / 2 for spacing, size in zip(spacing_mm, array.shape[:3], strict=True)]
     affine[:3, 3] = half[0], -half[1], -half[2]
     image = nibabel.Nifti1Image(array[::-1], affine)
     image.header.set_xyzt_units("mm")
@@ -151,11 +152,9 @@ def write_msd_case(prefix: str) -> Callable[[Path, int, Scan], str]:
     def write(folder: Path, number: int, scan: Scan) -> str:
         name = f"{prefix}_{number:03d}"
         image = np.moveaxis(scan.image, 0, -1).astype(np.float32)
-        save_nifti(
-            folder / "imagesTr" / f"{name}.nii.gz",
-            image[..., 0] if len(scan.image) == 1 else image,
-            scan.spacing_mm,
-        )
+        if image.shape[-1] == 1:
+            image = image[..., 0]
+        save_nifti(folder / "imagesTr" / f"{name}.nii.gz", image, scan.spacing_mm)
         save_nifti(folder / "labelsTr" / f"{name}.nii.gz", scan.label, scan.spacing_mm)
         return name
 
@@ -166,22 +165,27 @@ def finish_msd(
     title: str, modality: list[str], labels: list[str]
 ) -> Callable[[Path, list[str]], None]:
     def finish(folder: Path, names: list[str]) -> None:
+        pairs = []
+        for name in names:
+            file = f"{name}.nii.gz"
+            pairs.append({"image": f"./imagesTr/{file}", "label": f"./labelsTr/{file}"})
         description: dict[str, Any] = {
             "name": title,
             "description": "Synthetic; procedural anatomy, no patient",
             "licence": "CC0 1.0",
             "tensorImageSize": "4D" if len(modality) > 1 else "3D",
-            "modality": {str(i): name for i, name in enumerate(modality)},
-            "labels": {str(i): name for i, name in enumerate(["background", *labels])},
+            "modality": numbered(modality),
+            "labels": numbered(["background", *labels]),
             "numTraining": len(names),
-            "training": [
-                {"image": f"./imagesTr/{name}.nii.gz", "label": f"./labelsTr/{name}.nii.gz"}
-                for name in names
-            ],
+            "training": pairs,
         }
         write_atomically(folder / "dataset.json", json.dumps(description, indent=1) + "\n")
 
     return finish
+
+
+def numbered(names: list[str]) -> dict[str, str]:
+    return {str(number): name for number, name in enumerate(names)}
 
 
 def write_isles_case(folder: Path, number: int, scan: Scan) -> str:
@@ -199,13 +203,17 @@ def finish_isles(folder: Path, names: list[str]) -> None:
     write_atomically(folder / "dataset_description.json", json.dumps(description, indent=1) + "\n")
 
 
-Kind = tuple[
-    Callable[[int, Generator, int], Scan],
-    Callable[[Path, int, Scan], str],
-    Callable[[Path, list[str]], None],
-]
+@dataclass(frozen=True)
+class Kind:
+    """How to make a synthetic data set."""
+
+    make: Callable[[int, Generator, int], Scan]  # from size, generator and index
+    write_case: Callable[[Path, int, Scan], str]  # returns the case's name
+    finish: Callable[[Path, list[str]], None]  # writes the description of the data set
+
+
 KINDS: Mapping[str, Kind] = {
-    "brats": (
+    "brats": Kind(
         make_brats,
         write_msd_case("BRATS"),
         finish_msd(
@@ -214,8 +222,8 @@ KINDS: Mapping[str, Kind] = {
             ["edema", "non-enhancing tumor", "enhancing tumour"],
         ),
     ),
-    "isles22": (make_isles, write_isles_case, finish_isles),
-    "hippocampus": (
+    "isles22": Kind(make_isles, write_isles_case, finish_isles),
+    "hippocampus": Kind(
         make_hippocampus,
         write_msd_case("hippocampus"),
         finish_msd("Synthetic Hippocampus", ["MRI"], ["Anterior", "Posterior"]),
