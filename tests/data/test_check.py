@@ -10,12 +10,14 @@ import pytest
 from typer.testing import CliRunner
 
 from factorizer.cli import app
+from factorizer.data import check as check_module
 from factorizer.data.cache import settings_for
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image
 from factorizer.data.layouts import read_cohort
 from factorizer.data.plan import fit_patch, plan_strides
 from factorizer.preset_files import load_preset
+from testkit.bars import CountedBars
 from testkit.writing import (
     random_image,
     random_label,
@@ -75,6 +77,30 @@ def test_each_defect_is_named_on_one_line_and_the_exit_code_says_so(tmp_path: Pa
     assert "every voxel of channel T1 is 7" in warning
     assert "2 errors, 1 warning" in result.stdout
     assert result.stderr.index("warning ") > result.stderr.rindex("error ")
+
+
+def test_a_bug_is_a_problem_of_its_case_and_the_others_continue(
+    tmp_path: Path, monkeypatch
+) -> None:
+    folder = write_msd(tmp_path / "set", cases=3, channels=["T1"])
+    original = check_module.read_image
+
+    def fail(case, channels):
+        if case.name == "case_001":
+            raise KeyError("oops")
+        return original(case, channels)
+
+    monkeypatch.setattr(check_module, "read_image", fail)
+    monkeypatch.chdir(tmp_path)
+    progress = CountedBars()
+    report = check_cohort(read_cohort(folder), progress=progress)
+    (problem,) = report.problems
+    assert (problem.case, problem.severity) == ("case_001", "bug")
+    assert "KeyError: 'oops'" in problem.message
+    assert [case.name for case in report.cases] == ["case_000", "case_002"]
+    assert progress.done == {"reading cases": (3, 3)}
+    assert len(list(tmp_path.glob("factorizer-bug-*.txt"))) == 1
+    assert runner.invoke(app, ["data", "check", str(folder)]).exit_code == 70
 
 
 def test_json(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import TypeVar
 
 from factorizer.bugs import write_bug_report
@@ -11,17 +12,22 @@ from factorizer.data.cases import DataError, Problem
 from factorizer.errors import FactorizerError
 
 Result = TypeVar("Result")
+WRITING = Lock()  # two threads must not choose the same name for their reports
 
 
-def attempt(case: str, work: Callable[[], Result]) -> tuple[Result | None, list[Problem]]:
+def attempt(
+    case: str, work: Callable[[], Result], *, raises: tuple[type[Exception], ...] = ()
+) -> tuple[Result | None, list[Problem]]:
     """Do `work` for a case. Returns its result, or None and the problems that prevented it.
 
     An error that nobody raised on purpose is a bug of ours. Its traceback goes to a file, which the
-    problem names.
+    problem names. Errors of the types `raises` concern all cases, and are raised.
     """
     try:
         with memory_errors(case):
             return work(), []
+    except raises:
+        raise
     except DataError as error:
         return None, list(error.problems)
     except FactorizerError as error:
@@ -31,6 +37,7 @@ def attempt(case: str, work: Callable[[], Result]) -> tuple[Result | None, list[
         message = f"it failed ({error.strerror or error})"
         return None, [Problem(case, file, message, "check the file")]
     except Exception as error:
-        report = write_bug_report(error)
+        with WRITING:
+            report = write_bug_report(error)
         message = f"a bug in Factorizer ({type(error).__name__}: {error})"
         return None, [Problem(case, "", message, f"please report it with {report}", "bug")]

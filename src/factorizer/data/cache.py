@@ -12,9 +12,10 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 
 from factorizer.config import Data
+from factorizer.data.attempts import attempt
 from factorizer.data.cases import (
     Case,
     Cohort,
@@ -35,6 +37,7 @@ from factorizer.data.images import check_dimensions
 from factorizer.data.preprocess import Prepared, Preprocessing, prepare_case, preprocessing_of
 from factorizer.files import FileError, read_json
 from factorizer.hardware import available_cores
+from factorizer.progress import SILENT, Progress
 
 Array = NDArray[Any]
 ARRAYS = ("image.npy", "label.npy")
@@ -91,29 +94,29 @@ class CaseStore:
         self.cases = {case.name: case for case in cases}
         self.entries: dict[str, Path] = {}
 
-    def prepare(
-        self,
-        names: Sequence[str],
-        track: Callable[[Sequence[str]], Iterable[str]] = lambda names: names,
-    ) -> list[Problem]:
+    def prepare(self, names: Sequence[str], *, progress: Progress = SILENT) -> list[Problem]:
         """Make the entries of these cases if they are missing or damaged.
 
-        Returns the problems of cases that failed, and the warnings of others. `track` sees the
-        names go by as their cases are done.
+        Returns the problems of cases that failed, and the warnings of others. A folder that cannot
+        be written to is an error, because it concerns all cases.
         """
         problems: list[Problem] = []
-
-        def work(name: str) -> None:
-            try:
-                self.entries[name] = self.entry(self.cases[name])
-                problems.extend(read_warnings(self.entries[name]))
-            except DataError as error:
-                problems.extend(error.problems)
-
         with ThreadPoolExecutor(available_cores()) as pool:
-            for _ in zip(pool.map(work, names), track(names), strict=True):
-                pass
+            results = pool.map(self.attempt_entry, names)
+            done = progress.follow(results, "preparing cases", total=len(names))
+            for name, (entry, found) in zip(names, done, strict=True):
+                problems += found
+                if entry is not None:
+                    self.entries[name] = entry
         return problems
+
+    def attempt_entry(self, name: str) -> tuple[Path | None, list[Problem]]:
+        """The entry of a case with its warnings, or None and the problems that prevented it."""
+        make = partial(self.entry, self.cases[name])
+        entry, problems = attempt(name, make, raises=(OSError,))
+        if entry is not None:
+            problems = read_warnings(entry)
+        return entry, problems
 
     def open(self, name: str) -> tuple[Array, Array]:
         """Image (C, *spatial) and label map (*spatial) of a case.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from math import prod
 from statistics import median
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from factorizer.config import Range
+from factorizer.data.attempts import attempt
 from factorizer.data.cases import (
     Case,
     Cohort,
@@ -26,6 +28,7 @@ from factorizer.data.intensities import Intensities, describe_intensities
 from factorizer.data.label_values import name_labels
 from factorizer.data.spikes import note_spikes
 from factorizer.hardware import available_cores
+from factorizer.progress import SILENT, Progress
 from factorizer.targets import Targets
 from factorizer.words import count
 
@@ -141,11 +144,11 @@ def check_cohort(
     *,
     channels: Sequence[str] | None = None,
     targets: Targets | None = None,
-    advance: Callable[[], object] = lambda: None,
+    progress: Progress = SILENT,
 ) -> Report:
-    """Read all cases of a data set.
+    """Read all cases of a data set. A case that fails is a problem, and the others continue.
 
-    Channels and targets are those of a preset, or the data set's own unless given.
+    Channels and targets are those of a preset. Unless given, they are the data set's own.
     """
     cohort = name_labels(cohort, targets.labels if targets else None)
     targets = targets or targets_of(cohort)
@@ -159,16 +162,13 @@ def check_cohort(
         return Report(cohort.layout, cohort.channels, labels, (), [*problems, *error.problems])
 
     def work(case: Case) -> tuple[CaseSummary | None, list[Problem]]:
-        try:
-            return summarize(case, names, values, targets)
-        except DataError as error:
-            return None, list(error.problems)
-        finally:
-            advance()
+        result, failures = attempt(case.name, partial(summarize, case, names, values, targets))
+        return (None, failures) if result is None else result
 
     summaries = []
     with ThreadPoolExecutor(available_cores()) as pool:
-        for summary, found in pool.map(work, cohort.cases):
+        results = pool.map(work, cohort.cases)
+        for summary, found in progress.follow(results, "reading cases", total=len(cohort.cases)):
             problems += found
             if summary is not None:
                 summaries.append(summary)

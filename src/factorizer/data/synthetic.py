@@ -22,6 +22,7 @@ from factorizer.data.brains import Array, Generator
 from factorizer.data.cases import DataError, Problem
 from factorizer.errors import FactorizerError
 from factorizer.files import write_atomically
+from factorizer.progress import SILENT, Progress
 
 # mean intensity of each tissue, in the order of brains.py: outside, fluid, grey, white, edema,
 # necrosis, enhancing, vessel, spot, cyst, stroke, shine
@@ -53,10 +54,12 @@ def write_synthetic(
     size: int,
     seed: int,
     first: int = 1,
-    advance: Callable[[], object] = lambda: None,
-) -> None:
-    """Write a data set of the kind brats, isles22 or hippocampus into a folder that does not exist
-    or is empty; its cases are numbered from `first`."""
+    progress: Progress = SILENT,
+) -> list[str]:
+    """Write a data set of the kind brats, isles22 or hippocampus, and return its cases' names.
+
+    The folder must be empty or not exist. Cases are numbered from `first`.
+    """
     if kind not in KINDS:
         raise FactorizerError(
             f"there is no synthetic data set {kind!r}; choose one of {', '.join(KINDS)}"
@@ -64,18 +67,15 @@ def write_synthetic(
     if size < 24 or cases < 1:
         raise FactorizerError(f"got {cases} cases of size {size}; give at least 1 case of size 24")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(
-            Problem(
-                "", str(folder), "the folder is not empty", "give another; nothing is overwritten"
-            )
-        )
+        remedy = "give another folder; nothing is overwritten"
+        raise DataError(Problem("", str(folder), "the folder is not empty", remedy))
     recipe = KINDS[kind]
     names = []
-    for index in range(cases):
+    for index in progress.track(range(cases), "drawing scans"):
         scan = recipe.make(size, np.random.default_rng((seed, index)), index)
         names.append(recipe.write_case(folder, first + index, scan))
-        advance()
     recipe.finish(folder, names)
+    return names
 
 
 def render(tissue: Array, channel: str, generator: Generator) -> Array:

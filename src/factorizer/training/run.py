@@ -302,9 +302,7 @@ def prepare_cases(
     store: CaseStore, training: Sequence[str], held_out: Sequence[str], say: Say, track: Track
 ) -> None:
     """Preprocess what is to be used; a case that cannot be is named and left out."""
-    for problem in store.prepare(
-        [*training, *held_out], track=lambda done: track(done, "preparing cases")
-    ):
+    for problem in store.prepare([*training, *held_out]):
         say(f"warning: {problem}" if problem.is_warning else f"left out: {problem}")
     for names, purpose in ((training, "to train on"), (held_out, "in the held-out fold")):
         if names and not any(name in store.entries for name in names):
