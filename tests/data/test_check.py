@@ -12,11 +12,12 @@ from typer.testing import CliRunner
 from factorizer.cli import app
 from factorizer.data import check as check_module
 from factorizer.data.cache import settings_for
-from factorizer.data.check import check_cohort
+from factorizer.data.cases import DataError
+from factorizer.data.check import check_cohort, check_data
 from factorizer.data.images import read_image
 from factorizer.data.layouts import read_cohort
 from factorizer.data.plan import fit_patch, plan_strides
-from factorizer.preset_files import load_preset
+from factorizer.preset_files import change_preset, load_preset
 from testkit.bars import CountedBars
 from testkit.writing import (
     random_image,
@@ -109,6 +110,28 @@ def test_json(tmp_path: Path) -> None:
     assert report["layout"] == "msd"
     assert len(report["cases"]) == 3
     assert report["problems"] == []
+
+
+def test_the_library_checks_with_and_without_a_preset(tmp_path: Path) -> None:
+    folder = write_isles(tmp_path)
+    checked = check_data(folder)
+    assert checked.report.errors == []
+    assert checked.cohort.channels == ("DWI", "ADC")
+    bars = CountedBars()
+    report = check_data(folder, preset=load_preset("isles22"), progress=bars).report
+    assert report.labels == {"lesion": 1}
+    assert bars.done == {"reading cases": (len(report.cases), len(report.cases))}
+    (problem,) = check_data(folder, preset=load_preset("brats")).report.errors
+    assert "the preset wants the channels FLAIR" in problem.message
+
+
+def test_a_preset_names_the_masks_unless_a_suffix_is_given(tmp_path: Path) -> None:
+    folder = write_pairs(tmp_path / "pairs", suffix="_mine")
+    named = change_preset(load_preset("chasedb1"), ["data.mask_suffix=_mine"])
+    assert all(case.label for case in check_data(folder, preset=named).cohort.cases)
+    assert all(case.label for case in check_data(folder, mask_suffix="_mine").cohort.cases)
+    with pytest.raises(DataError, match="_other"):
+        check_data(folder, preset=named, mask_suffix="_other")
 
 
 def test_a_preset_that_does_not_fit_is_named(tmp_path: Path) -> None:

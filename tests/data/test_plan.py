@@ -13,13 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 from factorizer.cli import app
+from factorizer.data.cases import DataError
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image
 from factorizer.data.intensities import describe_intensities, judge_channel
 from factorizer.data.layouts import read_cohort
-from factorizer.data.plan import plan_preset, round_range
+from factorizer.data.plan import plan_data, plan_preset, round_range
 from factorizer.preset_files import load_preset
-from testkit.writing import write_isles, write_nifti
+from testkit.writing import write_isles, write_msd, write_nifti
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 SHAPE = (24, 24, 24)
@@ -215,3 +216,16 @@ def test_no_group_of_scanners_is_taken_for_ct() -> None:
 def test_there_are_no_more_folds_than_patients(tmp_path: Path, cases: int, folds: int) -> None:
     cohort = read_cohort(write_isles(tmp_path, cases))
     assert plan_preset(cohort, check_cohort(cohort)).preset.training.folds == folds
+
+
+def test_the_library_plans_from_a_folder(tmp_path: Path) -> None:
+    folder = write_msd(tmp_path / "set", cases=2, channels=["T1"])
+    planned = plan_data(folder)
+    cohort = read_cohort(folder)
+    assert planned.plan == plan_preset(cohort, check_cohort(cohort))
+    assert len(planned.report.cases) == 2
+    for file in (folder / "imagesTr").iterdir():
+        file.write_bytes(b"x")
+    with pytest.raises(DataError, match="there is no usable case to plan from") as refusal:
+        plan_data(folder)
+    assert len(refusal.value.problems) == 3, "what is wrong with each case, and the consequence"

@@ -16,8 +16,9 @@ from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import zscore
-from factorizer.data.synthetic import KINDS, write_synthetic
+from factorizer.data.synthetic import KINDS, make_synthetic, write_synthetic
 from factorizer.preset_files import load_preset
+from testkit.bars import CountedBars
 
 runner = CliRunner()
 
@@ -145,3 +146,13 @@ def test_single_voxels_do_not_tell_tumours(tumours) -> None:
 
 def dice(a: np.ndarray, b: np.ndarray) -> float:
     return float(2 * np.count_nonzero(a & b) / max(1, a.sum() + b.sum()))
+
+
+def test_seeds_have_cases_of_their_own(tmp_path: Path) -> None:
+    bars = CountedBars()
+    first = make_synthetic("isles22", tmp_path / "a", cases=2, size=24, progress=bars)
+    second = make_synthetic("isles22", tmp_path / "b", cases=2, size=24, seed=3)
+    assert first == ["sub-strokecase0001", "sub-strokecase0002"]
+    assert second == ["sub-strokecase3001", "sub-strokecase3002"]
+    assert [case.name for case in read_cohort(tmp_path / "a").cases] == first
+    assert bars.done == {"drawing scans": (2, 2)}

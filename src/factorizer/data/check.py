@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from math import prod
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from factorizer.config import Range
+from factorizer.config import Preset, Range
 from factorizer.data.attempts import attempt
 from factorizer.data.cases import (
     Case,
@@ -26,6 +27,7 @@ from factorizer.data.cases import (
 from factorizer.data.images import Array, Volume, read_image, read_label
 from factorizer.data.intensities import Intensities, describe_intensities
 from factorizer.data.label_values import name_labels
+from factorizer.data.layouts import read_cohort
 from factorizer.data.spikes import note_spikes
 from factorizer.hardware import available_cores
 from factorizer.progress import SILENT, Progress
@@ -137,6 +139,49 @@ class Report:
         names = f" ({', '.join(self.empty_cases)})" if self.empty_cases else ""
         lines["empty masks"] = f"{len(self.empty_cases)}{names}"
         return lines
+
+
+@dataclass(frozen=True)
+class CheckedData:
+    """A data set whose cases were read: the cohort with names for its labels, and the report."""
+
+    cohort: Cohort
+    report: Report
+
+
+def check_data(
+    folder: Path,
+    *,
+    preset: Preset | None = None,
+    mask_suffix: str | None = None,
+    progress: Progress = SILENT,
+) -> CheckedData:
+    """Read every image and label of a data set, and report what is wrong.
+
+    A case that cannot be read is a problem of the report, and the others continue.
+
+    Args:
+        folder: The data set: its folder, or a CSV or JSON list of cases.
+        preset: Check against its channels, labels and regions. Otherwise the data set's own count.
+        mask_suffix: The end of 2D masks' names, such as _1stHO. Otherwise it is the preset's.
+        progress: Where bars go.
+
+    Example:
+        >>> checked = check_data(Path("Task04_Hippocampus"))  # doctest: +SKIP
+        >>> [str(problem) for problem in checked.report.errors]  # doctest: +SKIP
+        []
+    """
+    data = preset.data if preset else None
+    usual_suffix = data.mask_suffix if data else None
+    cohort = read_cohort(folder, mask_suffix=mask_suffix or usual_suffix)
+    cohort = name_labels(cohort, data.labels if data else None)
+    report = check_cohort(
+        cohort,
+        channels=data.channels if data else None,
+        targets=data.targets if data else None,
+        progress=progress,
+    )
+    return CheckedData(cohort, report)
 
 
 def check_cohort(

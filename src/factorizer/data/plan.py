@@ -11,8 +11,9 @@ from typing import Any
 
 from factorizer.config import Preset
 from factorizer.data.cases import Cohort, DataError, Problem
-from factorizer.data.check import Report, targets_of
+from factorizer.data.check import Report, check_data, targets_of
 from factorizer.data.intensities import judge_channel
+from factorizer.progress import SILENT, Progress
 from factorizer.words import count
 
 COARSEST = 4  # fewest voxels of the bridge along its shortest axis
@@ -31,6 +32,45 @@ class Plan:
     reasons: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class PlannedData:
+    """A data set, the report on its cases, and the plan made from it."""
+
+    cohort: Cohort
+    report: Report
+    plan: Plan
+
+
+def plan_data(
+    folder: Path, *, mask_suffix: str | None = None, progress: Progress = SILENT
+) -> PlannedData:
+    """Read a data set and choose a preset for it: spacing, patch, network, intensities and regions.
+
+    The length of the training is the paper's. A `DataError` with all problems is raised if no case
+    can be used.
+
+    Args:
+        folder: The data set: its folder, or a CSV or JSON list of cases.
+        mask_suffix: The end of 2D masks' names, such as _1stHO. Otherwise the usual ones are tried.
+        progress: Where bars go.
+
+    Example:
+        >>> planned = plan_data(Path("Task04_Hippocampus"))  # doctest: +SKIP
+        >>> planned.plan.preset.data.patch_size  # doctest: +SKIP
+        (40, 56, 40)
+    """
+    checked = check_data(folder, mask_suffix=mask_suffix, progress=progress)
+    cohort, report = checked.cohort, checked.report
+    if not report.cases:
+        raise DataError(*report.errors, no_usable_case(cohort))
+    return PlannedData(cohort, report, plan_preset(cohort, report, mask_suffix=mask_suffix))
+
+
+def no_usable_case(cohort: Cohort) -> Problem:
+    message = "there is no usable case to plan from"
+    return Problem("", str(cohort.root), message, "fix the errors first")
+
+
 def plan_preset(cohort: Cohort, report: Report, *, mask_suffix: str | None = None) -> Plan:
     """Choose a preset for a data set from the report on its cases.
 
@@ -38,8 +78,7 @@ def plan_preset(cohort: Cohort, report: Report, *, mask_suffix: str | None = Non
     on, with sides that the network's strides divide.
     """
     if not report.cases:
-        message = "there is no usable case to plan from"
-        raise DataError(Problem("", str(cohort.root), message, "fix the errors first"))
+        raise DataError(no_usable_case(cohort))
     spacing = median_spacing(report)
     dims = len(spacing)
     regions = targets_of(cohort).regions

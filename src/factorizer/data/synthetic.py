@@ -34,6 +34,7 @@ CONTRASTS = {
     "DWI": (0, 0.20, 0.55, 0.48, 0.52, 0.40, 0.55, 0.50, 0.58, 0.30, 0.88, 0.86),
     "ADC": (0, 1.00, 0.36, 0.32, 0.55, 0.80, 0.45, 0.40, 0.45, 0.80, 0.20, 0.38),
 }
+CASES_PER_SEED = 1000  # numbers of cases that are kept free for each seed
 BRATS_LABELS = {brains.EDEMA: 1, brains.NECROSIS: 2, brains.ENHANCING: 3}
 
 
@@ -44,6 +45,35 @@ class Scan:
     image: Array
     label: Array
     spacing_mm: tuple[float, float, float]
+
+
+def make_synthetic(
+    kind: str,
+    folder: Path,
+    *,
+    cases: int = 10,
+    size: int = 64,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> list[str]:
+    """Write a synthetic data set in the layout of a real one, and return its cases' names.
+
+    Args:
+        kind: brats, isles22 or hippocampus.
+        folder: Where the data set goes. The folder must be empty or not exist.
+        cases: The number of cases.
+        size: Voxels along the longest axis, at least 24.
+        seed: The same seed gives the same cases. Cases of different seeds have different names.
+        progress: Where bars go.
+
+    Example:
+        >>> make_synthetic("isles22", Path("strokes"), cases=2, size=32)  # doctest: +SKIP
+        ['sub-strokecase0001', 'sub-strokecase0002']
+    """
+    first = CASES_PER_SEED * seed + 1
+    return write_synthetic(
+        kind, folder, cases=cases, size=size, seed=seed, first=first, progress=progress
+    )
 
 
 def write_synthetic(
