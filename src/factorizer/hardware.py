@@ -82,8 +82,8 @@ def free_bytes() -> float:
     if not MEMORY.exists():
         return inf
     lines = MEMORY.read_text().splitlines()
-    free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    return float(min(free, free_in_container()))
+    line = next(line for line in lines if line.startswith("MemAvailable"))  # in KiB
+    return float(min(int(line.split()[1]) * 1024, free_in_container()))
 
 
 def free_in_container() -> float:

@@ -1,4 +1,4 @@
-"""Cached cases: made once, never trusted when they should not be."""
+"""Cached cases: they are made once, and damaged ones are made again."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_progress_counts_the_cases(folder: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
-def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+def test_a_pipe_is_refused_without_waiting(folder: Path) -> None:
     file = folder / "set" / "imagesTr" / "case_000.nii.gz"
     cases = read_cohort(folder / "set").cases
     file.unlink()
@@ -160,10 +160,11 @@ def test_an_entry_can_be_read_by_others(folder: Path) -> None:
 
 
 def prepare_all(folder: Path) -> int:
+    """Prepare two cases, and return how many problems and empty images there are."""
     store = make_store(folder)
-    return len(store.prepare(["case_000", "case_001"])) + sum(
-        not store.open(name)[0].any() for name in store.cases
-    )
+    problems = store.prepare(["case_000", "case_001"])
+    images = [store.open(name)[0] for name in store.cases]
+    return len(problems) + sum(not image.any() for image in images)
 
 
 def test_two_processes_may_prepare_the_same_cases(folder: Path) -> None:

@@ -31,7 +31,7 @@ from testkit.writing import (
 runner = CliRunner()
 
 
-def test_a_good_data_set_is_summed_up(tmp_path: Path) -> None:
+def test_a_good_data_set_is_summarized(tmp_path: Path) -> None:
     folder = write_isles(tmp_path / "set")
     label = next((folder / "derivatives").rglob("*0001_ses-0001_msk.nii.gz"))
     write_nifti(label, np.zeros((12, 10, 8), np.uint8))
@@ -50,7 +50,7 @@ def test_a_good_data_set_is_summed_up(tmp_path: Path) -> None:
     assert "1 (sub-strokecase0001)" in text  # an empty mask is a real case
 
 
-def test_numbers_are_right(tmp_path: Path) -> None:
+def test_the_numbers_of_a_report_are_right(tmp_path: Path) -> None:
     folder = write_isles(tmp_path, cases=1)
     report = check_cohort(read_cohort(folder))
     (case,) = report.cases
@@ -144,7 +144,7 @@ def test_a_preset_that_does_not_fit_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_a_picture_of_the_cases(tmp_path: Path) -> None:
+def test_a_figure_of_the_cases_is_drawn(tmp_path: Path) -> None:
     for folder in (write_isles(tmp_path / "set"), write_pairs(tmp_path / "pairs")):
         figure = tmp_path / f"{folder.name}.png"
         result = runner.invoke(app, ["data", "check", str(folder), "--figure", str(figure)])
@@ -180,7 +180,7 @@ def test_a_plan_can_be_used_and_is_not_overwritten(tmp_path: Path) -> None:
     )
 
 
-def test_a_plan_for_pictures_is_2d(tmp_path: Path) -> None:
+def test_a_plan_for_2d_images_is_2d(tmp_path: Path) -> None:
     folder, file = write_pairs(tmp_path / "set"), tmp_path / "plan.yaml"
     assert runner.invoke(app, ["data", "plan", str(folder), "-o", str(file)]).exit_code == 0
     preset = load_preset(file)
@@ -188,7 +188,7 @@ def test_a_plan_for_pictures_is_2d(tmp_path: Path) -> None:
     assert preset.data.spacing_mm is None
 
 
-def test_thick_slices_get_strides_of_their_own(tmp_path: Path) -> None:
+def test_thick_slices_get_their_own_strides(tmp_path: Path) -> None:
     write_msd(tmp_path / "set", cases=1, channels=["T1"])
     for kind, array in (
         ("images", random_image(0, (64, 64, 12))),
@@ -259,8 +259,8 @@ def test_patches_fit_and_divide() -> None:
 
 
 def test_zero_is_a_tissue_in_ct(tmp_path: Path) -> None:
-    """Air at -1000 and 0 HU in the organ: the plan clips to the labelled voxels and normalizes all
-    of them alike."""
+    """Air has -1000 HU and the organ about 0: the plan clips to the range of labelled voxels, and
+    normalizes zeros like other voxels."""
     generator = np.random.default_rng(0)
     for index in range(2):
         label = np.zeros((16, 16, 16), np.uint8)
@@ -291,7 +291,7 @@ def test_zero_is_a_tissue_in_ct(tmp_path: Path) -> None:
     assert around[0] < around[1] < around[2]  # no hole at zero
 
 
-def test_folds_are_of_the_labelled_and_in_json(tmp_path: Path) -> None:
+def test_folds_have_the_labelled_cases_and_are_json(tmp_path: Path) -> None:
     folder = write_isles(tmp_path / "set", cases=4)
     next((folder / "derivatives").rglob("*0002_ses-0001_msk.nii.gz")).unlink()
     next((folder / "derivatives").rglob("*0003_ses-0001_msk.nii.gz")).write_bytes(b"broken")
@@ -301,8 +301,8 @@ def test_folds_are_of_the_labelled_and_in_json(tmp_path: Path) -> None:
             app, ["data", "folds", str(folder), "-o", str(file), "--folds", "2", *options]
         )
         assert result.exit_code == 0, result.output
-        dealt = [name for names in json.loads(file.read_text())["folds"].values() for name in names]
-        assert sorted(dealt) == [f"sub-strokecase000{i}" for i in (0, 1, 3)]
+        folds = json.loads(file.read_text())["folds"]
+        assert sorted(folds["0"] + folds["1"]) == [f"sub-strokecase000{i}" for i in (0, 1, 3)]
     assert "not a NIfTI image" in result.output
     assert "fold 1: 1 case\n" in result.output
     result = runner.invoke(app, ["data", "folds", str(folder), "-o", str(tmp_path / "folds.csv")])

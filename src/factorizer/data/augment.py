@@ -52,7 +52,7 @@ def draw_augmentation(
     it.
     """
     draw = Draw(generator)
-    affine, flip, smoothing = settings.affine, settings.flip, settings.gaussian_smoothing
+    affine, flip = settings.affine, settings.flip
     moves = draw.happens(affine.probability)
     angles = []
     for axis in range(3 if dims == 3 else 1):
@@ -63,6 +63,7 @@ def draw_augmentation(
         flips.append(draw.happens(flip.probability) and concerns(flip.axes, axis))
     noise = draw.maybe(settings.gaussian_noise.probability, settings.gaussian_noise.variance)
     noise_seed = draw.seed()
+    smoothing = settings.gaussian_smoothing
     sigmas = []
     for _ in range(channels):
         sigmas.append(draw.maybe(smoothing.probability, smoothing.sigma_voxels))

@@ -292,7 +292,7 @@ def check_dimensions(case: Case, dims: int) -> None:
 
 @dataclass(frozen=True, eq=False)
 class ImageFile:
-    """A file of which only the header was read so far."""
+    """A file. Only its header was read so far."""
 
     shape: tuple[int, ...]  # with several channels, these are the last axis
     grid: VoxelGrid
