@@ -46,10 +46,8 @@ def make_patches(
     spacing = data.spacing_mm if cohort.layout == "isles" else None
     settings = Settings(cohort.channels, cohort.label_values, Preprocessing(None, spacing, volumes))
     store = CaseStore(cache, cohort.cases, settings)
-    label = f"preprocessing {cohort.root.name}"
-    problems = store.prepare(
-        list(store.cases), lambda names: progress.track(names, description=label)
-    )
+    progress.console.print(f"preprocessing {cohort.root.name}")
+    problems = store.prepare(list(store.cases))
     for problem in problems:
         progress.console.print(str(problem))
     dataset = PatchDataset(

@@ -1,4 +1,4 @@
-"""A file is replaced whole or not at all, and read within bounds."""
+"""Files are replaced completely or not at all, and are read within bounds."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def test_a_failure_leaves_the_old_file(tmp_path: Path, monkeypatch) -> None:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_what_a_killed_process_was_writing_is_removed_and_nothing_else(tmp_path: Path) -> None:
-    """The name is that which `write_atomically` gives."""
+def test_only_leftovers_of_killed_processes_are_removed(tmp_path: Path) -> None:
+    """Leftovers have the name that `write_atomically` gives."""
     pid = os.fork()
     if not pid:
         os.fsync = lambda _: os._exit(0)
@@ -62,7 +62,7 @@ def test_what_a_killed_process_was_writing_is_removed_and_nothing_else(tmp_path:
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
-def test_tables_are_read_with_any_separator_a_byte_order_mark_and_names_in_capitals(
+def test_tables_may_have_any_separator_a_byte_order_mark_and_capitals(
     tmp_path, separator: str
 ) -> None:
     file = tmp_path / "t.csv"

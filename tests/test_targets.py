@@ -21,7 +21,7 @@ MIXED = Targets({"a": 1, "b": 2, "c": 5}, {"all": ("a", "b", "c"), "one": ("a",)
 
 @pytest.mark.parametrize("targets", [EXCLUSIVE, NESTED, MIXED, OVERLAPPING])
 @given(data=st.data())
-def test_labels_come_back(targets, data) -> None:
+def test_regions_turn_back_into_labels(targets, data) -> None:
     values = st.sampled_from([0, *targets.labels.values()])
     label_map = np.array(data.draw(st.lists(values, min_size=1, max_size=50)), np.uint8)
     masks = targets.masks(label_map)
@@ -36,7 +36,7 @@ def test_brats_regions_are_nested() -> None:
     assert wt.tolist() == [False, True, True, True]
 
 
-def test_the_smallest_region_decides_where_the_nesting_is_violated() -> None:
+def test_the_smallest_region_decides_if_regions_are_not_nested() -> None:
     scores = np.array(
         [[0.9, 0.0, 0.6], [0.1, 0.9, 0.7], [0.2, 0.3, 0.8]]
     )  # ET, TC, WT of three voxels
@@ -47,16 +47,16 @@ def test_the_smallest_region_decides_where_the_nesting_is_violated() -> None:
     assert (tc <= wt).all()
 
 
-def test_of_exclusive_regions_the_more_probable_wins() -> None:
+def test_the_more_probable_of_two_exclusive_regions_wins() -> None:
     scores = np.array([[0.9, 0.6, 0.7, 0.4], [0.6, 0.9, 0.7, 0.3]])
     assert EXCLUSIVE.label_map(scores).tolist() == [1, 2, 2, 0]
 
 
-def test_the_threshold_counts() -> None:
+def test_the_threshold_is_used() -> None:
     assert EXCLUSIVE.label_map(np.array([[0.4], [0.0]]), threshold=0.3).tolist() == [1]
 
 
-def test_a_region_is_painted_with_the_label_that_sets_it_apart() -> None:
+def test_a_region_is_painted_with_its_own_label() -> None:
     assert [NESTED.own_label(region) for region in BRATS.regions] == [
         "enhancing",
         "necrosis",

@@ -15,5 +15,5 @@ def test_counts_have_the_right_form() -> None:
     assert count(2, "patch", "patches") == "2 patches"
 
 
-def test_what_steers_a_terminal_is_escaped() -> None:
+def test_characters_that_control_a_terminal_are_escaped() -> None:
     assert printable("a\x1b[31mb\u202ec\x07 é\n") == "a\\x1b[31mb\\u202ec\\x07 é\n"

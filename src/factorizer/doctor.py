@@ -1,5 +1,4 @@
-"""What `factorizer doctor` reports: versions, devices, cores, memory, and what is present or
-missing."""
+"""What `factorizer doctor` reports: versions, devices, cores, memory, and what is missing."""
 
 from __future__ import annotations
 
@@ -18,12 +17,12 @@ from typing import Any
 from factorizer import __version__
 from factorizer.hardware import GIB, available_cores, cpu_model, free_bytes, total_bytes
 
-# package -> what it is for; scikit-learn is optional
+# package -> what it is for
 PACKAGES = {
     "torch": "the models",
     "numpy": "arrays",
     "monai": "UNETR, Swin UNETR and nnFormer",
-    "einops": "the same",
+    "einops": "UNETR, Swin UNETR and nnFormer",
     "lightning": "training",
     "nibabel": "NIfTI images",
     "scipy": "synthetic scans",
@@ -35,7 +34,7 @@ PACKAGES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked for, whether it is there, and what to do if it is wanted and not."""
+    """One thing that was looked for: whether it exists, and what to do if it is missing."""
 
     name: str
     found: str
@@ -47,7 +46,7 @@ class Finding:
 
 
 def examine() -> list[Finding]:
-    """Look at this machine and this Python environment."""
+    """Report on this machine and this Python environment."""
     return [*examine_versions(), *examine_hardware(), *examine_build_tools()]
 
 
@@ -72,65 +71,69 @@ def examine_hardware() -> list[Finding]:
     try:
         import torch
     except ImportError as error:
-        return [
-            Finding(
-                "devices",
-                f"PyTorch cannot be imported: {error}",
-                present=False,
-                remedy="run make setup",
-            )
-        ]
-    cuda = ", ".join(
-        f"cuda:{i} {torch.cuda.get_device_name(i)}, "
-        f"{torch.cuda.get_device_properties(i).total_memory / 2**30:.1f} GiB"
-        for i in range(torch.cuda.device_count())
-    )
+        message = f"PyTorch cannot be imported: {error}"
+        return [Finding("devices", message, present=False, remedy="run make setup")]
+    cores = f"{available_cores()} available, {torch.get_num_threads()} PyTorch threads"
+    cuda = describe_cuda()
     mps = torch.backends.mps.is_available()
     return [
         Finding("system", f"{platform.system()} {platform.release()} {platform.machine()}"),
         Finding("processor", cpu_model()),
-        Finding(
-            "cores", f"{available_cores()} available, {torch.get_num_threads()} PyTorch threads"
-        ),
-        Finding("memory", memory()),
+        Finding("cores", cores),
+        Finding("memory", describe_memory()),
         Finding(
             "CUDA",
             cuda or "no device",
-            bool(cuda),
-            "a CUDA build of PyTorch and an NVIDIA GPU; not needed",
+            present=bool(cuda),
+            remedy="optional: an NVIDIA GPU and a CUDA build of PyTorch",
         ),
-        Finding("MPS", "available" if mps else "no device", mps, "an Apple GPU; not needed"),
+        Finding(
+            "MPS",
+            "available" if mps else "no device",
+            present=mps,
+            remedy="optional: an Apple GPU",
+        ),
     ]
 
 
+def describe_cuda() -> str:
+    """The CUDA devices with their memory; "" if none exists."""
+    import torch
+
+    devices = []
+    for index in range(torch.cuda.device_count()):
+        memory = torch.cuda.get_device_properties(index).total_memory / GIB
+        devices.append(f"cuda:{index} {torch.cuda.get_device_name(index)}, {memory:.1f} GiB")
+    return ", ".join(devices)
+
+
 def examine_build_tools() -> list[Finding]:
-    """torch.compile needs a C++ compiler and Python's headers on the CPU; nothing else does."""
+    """Only torch.compile on the CPU needs these: a C++ compiler and Python's headers."""
     compiler = shutil.which(os.environ.get("CXX", "g++")) or shutil.which("clang++")
     header = Path(sysconfig.get_paths()["include"]) / "Python.h"
     return [
         Finding(
             "C++ compiler",
             first_line([compiler, "--version"]) if compiler else "not found",
-            bool(compiler),
-            "for torch.compile: install g++",
+            present=bool(compiler),
+            remedy="for torch.compile: install g++",
         ),
         Finding(
             "Python headers",
             str(header) if header.exists() else "not found",
-            header.exists(),
-            "for torch.compile: install your system's python3-dev",
+            present=header.exists(),
+            remedy="for torch.compile: install your system's python3-dev",
         ),
     ]
 
 
-def memory() -> str:
-    """Total and, where the system tells, free memory."""
+def describe_memory() -> str:
+    """Total memory and, if the system tells, free memory."""
     total, free = total_bytes(), free_bytes()
     text = f"{total / GIB:.1f} GiB" if total else "unknown"
     return text if isinf(free) else f"{text}, {free / GIB:.1f} GiB available"
 
 
 def first_line(command: list[str]) -> str:
-    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.partition(
-        "\n"
-    )[0]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.partition("\n")[0]

@@ -1,5 +1,8 @@
-"""Reading and writing files: text, JSON, YAML and CSV within bounds, and writing so that a crash
-leaves the old file or the new one, never half of either."""
+"""Reading and writing files.
+
+Text, JSON, YAML and CSV are read within bounds. A crash while a file is written leaves the old file
+or the new one, never half of either.
+"""
 
 from __future__ import annotations
 
@@ -24,42 +27,41 @@ MOST_YAML_DEPTH = 30
 
 
 class FileError(FactorizerError):
-    """A text, JSON, YAML or CSV file that cannot be used: the file, what is wrong with it, and what
-    to do."""
+    """A text, JSON, YAML or CSV file that cannot be used: which file, what is wrong, what to do."""
 
     def __init__(
         self, file: Path | str, reason: str, remedy: str = "fix or replace the file"
     ) -> None:
         super().__init__(f"{file}: {reason}; {remedy}")
-        self.file, self.reason, self.remedy = str(file), reason, remedy
+        self.file = str(file)
+        self.reason = reason
+        self.remedy = remedy
 
 
 def read_text(file: Path, *, most_bytes: int = MOST_BYTES) -> str:
-    """A text file in UTF-8, with or without a byte order mark. Pipes, devices and huge files are
-    refused unread."""
+    """The content of a text file in UTF-8, with or without a byte order mark.
+
+    Pipes, devices and files of more than `most_bytes` are refused before they are read.
+    """
     try:
         status = os.stat(file)
         if not stat.S_ISREG(status.st_mode):
             raise FileError(file, "it is not a regular file", "give a file")
         if status.st_size > most_bytes:
-            raise FileError(
-                file,
-                f"it has {status.st_size:,} bytes; at most {most_bytes:,} are read",
-                "give another",
-            )
+            message = f"it has {status.st_size:,} bytes; at most {most_bytes:,} are read"
+            raise FileError(file, message, "give another file")
         return file.read_bytes().decode("utf-8-sig")
     except FileNotFoundError:
-        raise FileError(file, "there is no such file", "add it, or give another") from None
+        raise FileError(file, "there is no such file", "add it, or give another file") from None
     except UnicodeDecodeError:
         raise FileError(file, "it is not text in UTF-8") from None
     except OSError as error:
-        raise FileError(
-            file, f"it cannot be read ({error.strerror})", "check its permissions"
-        ) from None
+        message = f"it cannot be read ({error.strerror})"
+        raise FileError(file, message, "check its permissions") from None
 
 
 def read_json(file: Path) -> Any:
-    """What a JSON file holds."""
+    """The content of a JSON file."""
     text = read_text(file)
     try:
         return json.loads(text)
@@ -70,10 +72,10 @@ def read_json(file: Path) -> Any:
 
 
 def read_csv(file: Path) -> list[tuple[int, dict[str, str]]]:
-    """The rows of a table with a line of names above, each with the number of its line.
+    """The rows of a table, each with the number of its line. The first line names the columns.
 
-    Columns are separated by commas,
-    semicolons or tabs. Names are in small letters, and a cell that a row does not have is empty.
+    Columns are separated by commas, semicolons or tabs. Names of columns come in small letters.
+    Cells that a row lacks are empty, and empty rows are skipped.
     """
     text = read_text(file)
     first = text.partition("\n")[0]
@@ -86,8 +88,9 @@ def read_csv(file: Path) -> list[tuple[int, dict[str, str]]]:
         for row in reader:
             if len(row) > len(names):
                 message = f"line {reader.line_num} has {len(row)} cells for {len(names)} columns"
-                raise FileError(file, message, "quote cells that hold the separator")
-            cells = [cell.strip() for cell in row] + [""] * (len(names) - len(row))
+                raise FileError(file, message, "quote cells that contain the separator")
+            cells = [cell.strip() for cell in row]
+            cells += [""] * (len(names) - len(row))
             if any(cells):
                 rows.append((reader.line_num, dict(zip(names, cells, strict=True))))
     except csv.Error as error:
@@ -96,14 +99,13 @@ def read_csv(file: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 class BoundedLoader(yaml.SafeLoader):
-    """Plain YAML: aliases, which can stand for more than memory holds, and deep nesting are
-    refused."""
+    """Reads plain YAML. It refuses deep nesting, and aliases, which can expand beyond memory."""
 
     depth = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases (*name) are not read; write the value out")
+            raise yaml.YAMLError("aliases (*name) are not read; write out the value")
         self.depth += 1
         if self.depth > MOST_YAML_DEPTH:
             raise yaml.YAMLError("it is nested too deep")
@@ -115,25 +117,25 @@ class BoundedLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
                 raise yaml.YAMLError(
-                    f"line {key.start_mark.line + 1}: a name must be text, not a list or names"
+                    f"line {key.start_mark.line + 1}: a name must be text, not a list or a section"
                 )
         return super().construct_mapping(node, deep)
 
 
 def parse_yaml(text: str) -> Any:
-    """What a YAML text holds; a `yaml.YAMLError` says what is wrong with it."""
+    """The content of a YAML text. A `yaml.YAMLError` says what is wrong with it."""
     if len(text) > MOST_YAML_BYTES:
         raise yaml.YAMLError(
             f"it has {len(text):,} characters; at most {MOST_YAML_BYTES:,} are read"
         )
     try:
         return yaml.load(text, BoundedLoader)
-    except (ValueError, OverflowError) as error:  # a date or number that cannot be
+    except (ValueError, OverflowError) as error:  # an impossible date or number
         raise yaml.YAMLError(str(error)) from None
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
-    """Write beside the file, then put it in its place."""
+    """Write a file so that it is never half written: first beside it, then in its place."""
     data = content.encode() if isinstance(content, str) else content
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
@@ -144,7 +146,7 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.fsync(file.fileno())
         umask = os.umask(0)
         os.umask(umask)
-        os.chmod(name, 0o666 & ~umask)  # as an ordinary new file; mkstemp's is private
+        os.chmod(name, 0o666 & ~umask)  # like other new files; mkstemp's are private
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -152,9 +154,9 @@ def write_atomically(path: Path, content: str | bytes) -> None:
 
 
 def remove_leftovers(*paths: Path) -> None:
-    """Remove what `write_atomically` leaves beside these files when its process is killed.
+    """Remove the files that `write_atomically` leaves beside these when its process is killed.
 
-    Only for one who keeps others from writing them now, as by a lock.
+    The caller must keep other processes from writing these files, such as by a lock.
     """
     for path in paths:
         name = re.compile(rf"\.{re.escape(path.name)}\.[a-z0-9_]{{8}}")  # as mkstemp names it
@@ -164,7 +166,7 @@ def remove_leftovers(*paths: Path) -> None:
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table with a line of names above."""
+    """A table as text, with a line of column names first."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([columns, *rows])
     return text.getvalue()

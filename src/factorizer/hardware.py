@@ -1,4 +1,4 @@
-"""What this machine has: devices, cores, and memory that a process can still get."""
+"""What this machine has: devices, cores and memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class DeviceError(FactorizerError):
 
 
 def choose_device(name: str) -> torch.device:
-    """A device by name. auto is CUDA or MPS if one exists, otherwise the CPU."""
+    """The device with this name. auto is CUDA or MPS if one exists, otherwise the CPU."""
     import torch
 
     exists = {
@@ -35,7 +35,7 @@ def choose_device(name: str) -> torch.device:
     if name == "auto":
         return torch.device(next(device for device in exists if exists[device]))
     if name not in exists:
-        raise DeviceError(f"the device is {name!r}; choose auto, cpu, cuda or mps")
+        raise DeviceError(f"device is {name!r}; choose auto, cpu, cuda or mps")
     if not exists[name]:
         raise DeviceError(
             f"this machine has no {name} device; `factorizer doctor` lists the devices it has"
@@ -44,8 +44,10 @@ def choose_device(name: str) -> torch.device:
 
 
 def available_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def cpu_model() -> str:
@@ -59,33 +61,33 @@ def cpu_model() -> str:
 
 
 def total_bytes() -> int:
-    """Memory of the machine; 0 where the system does not tell."""
+    """Memory of the machine; 0 if the system does not tell."""
     if not hasattr(os, "sysconf"):
         return 0
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def held_bytes() -> int:
-    """Memory that this process holds; 0 where the system does not tell."""
+    """Memory that this process holds; 0 if the system does not tell."""
     if not PROCESS.exists():
         return 0
     return int(PROCESS.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def free_bytes() -> float:
-    """Memory that this process can still get, from the machine or from its container.
+    """Memory that this process can still get, limited by the machine and by its container.
 
-    It is infinite where the system does not tell.
+    It is infinite if the system does not tell.
     """
     if not MEMORY.exists():
         return inf
     lines = MEMORY.read_text().splitlines()
-    free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    return float(min(free, free_in_container()))
+    line = next(line for line in lines if line.startswith("MemAvailable"))  # in KiB
+    return float(min(int(line.split()[1]) * 1024, free_in_container()))
 
 
 def free_in_container() -> float:
-    """What the container of this process has left; infinite where there is no limit."""
+    """Memory that the container of this process has left; infinite if it has no limit."""
     limit, used = CONTAINER / "memory.max", CONTAINER / "memory.current"
     if not limit.exists() or not used.exists() or limit.read_text().strip() == "max":
         return inf
@@ -95,5 +97,5 @@ def free_in_container() -> float:
 
 
 def usable_bytes() -> float:
-    """Memory that this process can have in all: what it holds, and what it can still get."""
+    """Memory that this process can have in all: what it holds plus what it can still get."""
     return free_bytes() + held_bytes()

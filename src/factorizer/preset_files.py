@@ -1,7 +1,6 @@
-"""Presets as YAML: reading, changing and writing them, and telling what is wrong with one. Imports
-no torch.
+"""Presets as YAML: how they are read, changed, written and checked. Imports no torch.
 
-`load_preset` reads one that ships with the package, by name, or any file, by path.
+`load_preset` reads a preset that ships with the package by its name, and any file by its path.
 """
 
 from __future__ import annotations
@@ -23,31 +22,24 @@ from factorizer.models.registry import options_of, suggestion
 from factorizer.words import printable
 
 PRESET_FOLDER = resources.files("factorizer") / "presets"
-ZOO = "zoo:"  # before the name of a model that ships with the package
+ZOO = "zoo:"  # comes before the name of a model that ships with the package
 ZOO_FOLDER = Path(str(resources.files("factorizer") / "zoo"))
 
-FREE = (
-    "data.labels",
-    "data.regions",
-    "data.clip",
-    "model.extra",
-)  # sections with names of the user's own
-MOST_PROBLEMS = 20  # of a preset that are listed
+# sections whose names are the user's own
+FREE = ("data.labels", "data.regions", "data.clip", "model.extra")
+NUMBER = re.compile(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*")
+MOST_PROBLEMS = 20  # problems of one preset that are listed
 LONGEST = 100  # characters of a value in a message
 
 
 class PresetError(FactorizerError):
-    """A preset that cannot be used; the message says which field, what was got and what is
-    allowed."""
+    """A preset that cannot be used. The message names the field, its value and what is allowed."""
 
 
 def preset_names() -> list[str]:
     """The presets that ship with the package."""
-    return sorted(
-        file.name.removesuffix(".yaml")
-        for file in PRESET_FOLDER.iterdir()
-        if file.name.endswith(".yaml")
-    )
+    files = [file.name for file in PRESET_FOLDER.iterdir()]
+    return sorted(name.removesuffix(".yaml") for name in files if name.endswith(".yaml"))
 
 
 def zoo_folder() -> Path:
@@ -56,23 +48,24 @@ def zoo_folder() -> Path:
 
 
 def zoo_presets() -> list[str]:
-    """The models of the zoo, each with the preset it was trained by."""
+    """The models of the zoo. Each holds the preset it was trained with."""
     if not ZOO_FOLDER.is_dir():
         return []
-    return sorted(
-        folder.name for folder in ZOO_FOLDER.iterdir() if (folder / "config.yaml").is_file()
-    )
+    folders = [folder for folder in ZOO_FOLDER.iterdir() if (folder / "config.yaml").is_file()]
+    return sorted(folder.name for folder in folders)
 
 
 def load_preset(name_or_path: str | Path) -> Preset:
-    """Read a preset by its name, that of zoo:NAME, or a YAML file by its path (anything with a
-    slash or a suffix)."""
+    """Read a preset that ships with the package, the preset of zoo:NAME, or a YAML file.
+
+    A name with a slash, or that ends in .yaml or .yml, is the path of a file.
+    """
     text = str(name_or_path)
     if text.startswith(ZOO):
         name = text.removeprefix(ZOO)
         if name not in zoo_presets():
             hint = suggestion(name, zoo_presets())
-            raise PresetError(f"there is no model {text}; `factorizer zoo` lists them{hint}")
+            raise PresetError(f"there is no model {text}; `factorizer zoo` lists all{hint}")
         return parse_preset((ZOO_FOLDER / name / "config.yaml").read_text(), text)
     if Path(text).suffix in (".yaml", ".yml") or "/" in text:
         return parse_preset(read_preset_file(Path(text)), text)
@@ -97,13 +90,13 @@ def read_preset_file(path: Path) -> str:
 
 
 def parse_preset(text: str, origin: str) -> Preset:
-    """A preset from YAML; the error names every field that is wrong."""
+    """Make a preset from YAML. The error names every field that is wrong, and `origin`."""
     try:
         values = parse_yaml(text)
     except yaml.YAMLError as error:
         raise PresetError(f"{origin} is not YAML: {error}") from None
     if not isinstance(values, dict):
-        raise PresetError(f"{origin} holds no sections; it must have at least title and data")
+        raise PresetError(f"{origin} has no sections; it must have at least title and data")
     return validate_preset(values, origin)
 
 
@@ -119,46 +112,60 @@ def validate_preset(values: dict[str, Any], origin: str) -> Preset:
 
 
 def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
-    """A preset with some fields set, each as path.to.field=value with a value in YAML."""
+    """A preset with some fields changed. Each change is path.to.field=value, the value in YAML."""
     values = preset.model_dump(mode="json")
     for change in changes:
-        path, sign, text = change.partition("=")
+        _, sign, text = change.partition("=")
         if not sign:
-            raise PresetError(
-                f"--set got {change!r}; give path.to.field=value, such as training.max_steps=100"
-            )
-        *parents, field = path.split(".")
-        section: Any = values
-        for parent in parents:
-            known = [name for name, value in section.items() if isinstance(value, dict)]
-            if parent not in known:
-                hint = suggestion(parent, known) or suggest_path(values, path, text)
-                listed = ", ".join(known) or "none"
-                raise PresetError(
-                    f"--set got {change!r}; there is no section {parent!r}{hint}; here are {listed}"
-                )
-            section = section[parent]
-        hint = suggest_path(values, path, text)
-        if field not in section and hint and ".".join(parents) not in FREE:
-            raise PresetError(f"--set got {change!r}; there is no field {path!r}{hint}")
-        try:
-            value = parse_yaml(text)
-        except yaml.YAMLError as error:
-            raise PresetError(f"--set got {change!r}; the value is not YAML: {error}") from None
+            raise refusal(change, "give path.to.field=value, such as training.max_steps=100")
+        section, field = find_field(values, change)
+        value = parse_value(change, text)
         if not isinstance(section.get(field), str):
             refuse_bare_list(value, change)
         section[field] = value
-    return validate_preset(values, "the preset with --set")
+    return validate_preset(values, "the changed preset")
+
+
+def refusal(change: str, reason: str) -> PresetError:
+    return PresetError(f"cannot set {change!r}: {reason}")
+
+
+def find_field(values: dict[str, Any], change: str) -> tuple[dict[str, Any], str]:
+    """The section that a change is for, and the name of the field in it."""
+    path, _, text = change.partition("=")
+    *parents, field = path.split(".")
+    section = values
+    for parent in parents:
+        known = [name for name, value in section.items() if isinstance(value, dict)]
+        if parent not in known:
+            hint = suggestion(parent, known) or suggest_path(values, path, text)
+            listed = ", ".join(known) or "none"
+            raise refusal(
+                change, f"there is no section {parent!r}{hint}; the sections are {listed}"
+            )
+        section = section[parent]
+    hint = suggest_path(values, path, text)
+    if field not in section and hint and ".".join(parents) not in FREE:
+        raise refusal(change, f"there is no field {path!r}{hint}")
+    return section, field
+
+
+def parse_value(change: str, text: str) -> Any:
+    try:
+        return parse_yaml(text)
+    except yaml.YAMLError as error:
+        raise refusal(change, f"the value is not YAML: {error}") from None
 
 
 def suggest_path(values: Any, path: str, text: str) -> str:
-    """Where a field is that was named without its section, or with a wrong one."""
-    found = [known for known in field_paths(values) if known.endswith(f".{path}")]
-    if not found and "." in path:
-        found = [
-            known for known in field_paths(values) if known.endswith(f".{path.rpartition('.')[2]}")
-        ]
-    if not found or path in field_paths(values):
+    """A hint for a field that was named without its section, or with a wrong one."""
+    paths = field_paths(values)
+    if path in paths:
+        return ""
+    field = path.rpartition(".")[2]
+    found = [known for known in paths if known.endswith(f".{path}")]
+    found = found or [known for known in paths if known.endswith(f".{field}")]
+    if not found:
         return ""
     found.sort(key=lambda known: SequenceMatcher(None, known, path).ratio(), reverse=True)
     others = f" (or {', '.join(found[1:4])})" if len(found) > 1 else ""
@@ -166,7 +173,7 @@ def suggest_path(values: Any, path: str, text: str) -> str:
 
 
 def field_paths(values: Any, before: str = "") -> list[str]:
-    """The fields of all sections, as --set names them."""
+    """The paths of all fields, as changes name them."""
     paths = []
     for name, value in values.items():
         path = f"{before}{name}"
@@ -178,33 +185,30 @@ def field_paths(values: Any, before: str = "") -> list[str]:
 
 
 def refuse_bare_list(value: Any, change: str) -> None:
-    """A list needs brackets: without them 8,16 is text."""
+    """Refuse a list without brackets: 8,16 would be text."""
     parts = value.split(",") if isinstance(value, str) else []
-    if len(parts) > 1 and all(
-        re.fullmatch(r"\s*[-+]?[\d.]+(e[-+]?\d+)?\s*", part) for part in parts
-    ):
+    if len(parts) > 1 and all(NUMBER.fullmatch(part) for part in parts):
         path = change.partition("=")[0]
         listed = ",".join(part.strip() for part in parts)
-        raise PresetError(f"--set got {change!r}; a list stands in brackets: '{path}=[{listed}]'")
+        raise refusal(change, f"a list needs brackets: '{path}=[{listed}]'")
 
 
 def refuse_idle_options(preset: Preset, changes: Iterable[str]) -> None:
-    """What is set on purpose must do something: be of the chosen system, or of an augmentation that
-    happens."""
+    """Refuse a change without effect: the chosen system has no such option, or an augmentation
+    never happens."""
     name = preset.model.name
-    known = [*(field for field in options_of(name) if field in Model.model_fields), "name", "extra"]
+    known = [field for field in options_of(name) if field in Model.model_fields]
+    known += ["name", "extra"]
     for change in changes:
         path = change.partition("=")[0].split(".")
         if path[0] == "model" and len(path) > 1 and path[1] not in known:
-            raise PresetError(
-                f"--set got {change!r}; {name} has no such option, only {', '.join(known)}"
-            )
-        augments = (
-            path[:2] == ["data", "augmentation"] and len(path) == 4 and path[3] != "probability"
-        )
-        if augments and not getattr(preset.data.augmentation, path[2]).probability:
-            place = ".".join(path[:3])
-            raise PresetError(f"--set got {change!r}, but {place}.probability is 0; set that too")
+            raise refusal(change, f"{name} has no such option, only {', '.join(known)}")
+        is_augmentation = path[:2] == ["data", "augmentation"] and len(path) == 4
+        if is_augmentation and path[3] != "probability":
+            augmentation = getattr(preset.data.augmentation, path[2])
+            if not augmentation.probability:
+                place = ".".join(path[:3])
+                raise refusal(change, f"{place}.probability is 0; change that too")
 
 
 def describe(problem: Any) -> str:
@@ -220,16 +224,13 @@ def describe(problem: Any) -> str:
     if problem["type"] == "missing":
         return f"{place}: this field is missing"
     message = problem["msg"].removeprefix("Value error, ")
-    whole = problem["type"] == "value_error" and isinstance(
-        problem["input"], dict
-    )  # its message says what was got
-    return (
-        f"{place}: {message}" if whole else f"{place}: {message} (got {shorten(problem['input'])})"
-    )
+    if problem["type"] == "value_error" and isinstance(problem["input"], dict):
+        return f"{place}: {message}"  # a validator of ours, whose message says what was got
+    return f"{place}: {message} (got {shorten(problem['input'])})"
 
 
 def shorten(value: Any) -> str:
-    """What was got, cut where it is long."""
+    """A value for a message, shortened if it is long."""
     try:
         text = repr(value)
     except ValueError:  # a number with more digits than Python prints
@@ -246,7 +247,8 @@ def fields_of(path: Iterable[Any]) -> Iterable[str]:
 
 
 def to_yaml(preset: Preset) -> str:
-    """The preset as YAML with every field's text as a comment; reading it gives the same preset."""
+    """The preset as YAML, each field with its description as a comment. Reading it gives the same
+    preset."""
     return "\n".join(yaml_lines(preset, indent="")) + "\n"
 
 
@@ -257,18 +259,23 @@ def yaml_lines(values: Section, indent: str) -> Iterator[str]:
             yield f"{indent}{name}:  # {field.description}"
             yield from yaml_lines(value, indent + "  ")
         else:
-            yield (
-                f"{indent}{name}: {scalar(values.model_dump(mode='json')[name])}  # "
-                f"{field.description}"
-            )
+            text = scalar(values.model_dump(mode="json")[name])
+            yield f"{indent}{name}: {text}  # {field.description}"
 
 
 def scalar(value: Any) -> str:
-    """A value on one line of YAML."""
-    style: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "width": 10**6}
-    text = yaml.safe_dump(value, **style, allow_unicode=True)
-    if (
-        printable(text) != text
-    ):  # what would steer a terminal stands as an escape, which YAML reads back
-        text = yaml.safe_dump(value, **style, allow_unicode=False)
+    """A value on one line of YAML. Characters that control a terminal become escapes."""
+    text = dump_line(value, allow_unicode=True)
+    if printable(text) != text:
+        text = dump_line(value, allow_unicode=False)
     return text.removesuffix("...\n").strip()
+
+
+def dump_line(value: Any, *, allow_unicode: bool) -> str:
+    return yaml.safe_dump(
+        value,
+        default_flow_style=True,
+        sort_keys=False,
+        width=10**6,
+        allow_unicode=allow_unicode,
+    )

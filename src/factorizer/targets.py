@@ -1,8 +1,8 @@
-"""What is segmented: labels, regions, and the way from one to the other.
+"""What is segmented: labels and regions, and how to turn one into the other.
 
 A label is a name and a value in a label map. A region is a named union of labels. Regions may
 exclude each other (anterior, posterior), lie inside each other (ET in TC in WT), or both. This is
-the only place that knows how regions and labels belong together.
+the only place that knows how regions and labels are related.
 """
 
 from __future__ import annotations
@@ -31,29 +31,30 @@ class Targets:
         return np.stack([self.mask(label_map, region) for region in self.regions])
 
     def mask(self, label_map: NDArray[Any], region: str) -> NDArray[np.bool_]:
-        """Where a label map (*spatial) has a label of the region."""
+        """The voxels of a label map (*spatial) that have a label of the region."""
         values = [self.labels[name] for name in self.regions[region]]
         return np.isin(label_map, values)
 
     def label_map(self, scores: NDArray[Any], *, threshold: float = 0.5) -> NDArray[np.uint8]:
         """Probabilities or masks (regions, *spatial) -> label values (*spatial).
 
-        A voxel that is in exactly the regions of a label gets this label. Where no label fits,
-        regions are painted from large to small, each with the label that sets it apart from those
-        inside it: the smallest region of a voxel decides, even where it sticks out of the region
-        around it. Among regions of the same size the more probable one wins, the later on a tie.
+        A voxel that is in exactly the regions of a label gets this label. If no label fits, the
+        voxel's smallest region decides, even if the voxel is outside of the larger region around
+        it: the voxel gets that region's own label (see `own_label`). Among regions of the same
+        size the more probable one wins, and the later one on a tie.
         """
         label_map = self.paint_regions(scores, threshold)
         masks = scores >= threshold
         for name in reversed(list(self.labels)):  # among labels of the same regions the first wins
-            wanted = [name in names for names in self.regions.values()]
-            if any(wanted):
-                fits = np.all(masks == np.reshape(wanted, (-1, *[1] * label_map.ndim)), axis=0)
+            wanted = np.array([name in names for names in self.regions.values()])
+            if wanted.any():
+                wanted = wanted.reshape(-1, *[1] * label_map.ndim)
+                fits = np.all(masks == wanted, axis=0)
                 label_map[fits] = self.labels[name]
         return label_map
 
     def paint_regions(self, scores: NDArray[Any], threshold: float) -> NDArray[np.uint8]:
-        """Every region in the value of its own label, the smaller over the larger."""
+        """Paint each region in the value of its own label, the larger regions first."""
         label_map = np.zeros(scores.shape[1:], np.uint8)
         sizes = [len(names) for names in self.regions.values()]
         for size in sorted(set(sizes), reverse=True):
@@ -66,8 +67,7 @@ class Targets:
         return label_map
 
     def own_label(self, region: str) -> str:
-        """The first label of a region that no smaller region inside it has. If there is none, the
-        first label."""
+        """The first label of a region that no smaller region inside it has, or its first label."""
         names = self.regions[region]
         inner: set[str] = set()
         for other in self.regions.values():

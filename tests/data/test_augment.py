@@ -72,7 +72,7 @@ def patch() -> tuple[torch.Tensor, torch.Tensor]:
     return image, label
 
 
-def test_nothing_drawn_changes_nothing() -> None:
+def test_without_changes_a_patch_stays_the_same() -> None:
     image, label = patch()
     x, y = apply_augmentation(
         image, label, Changes(flips=(False,) * 3, smoothing_sigmas=(None, None))
@@ -155,7 +155,7 @@ def test_a_plane_survives_rotation_about_its_normal_and_deformation_along_itself
     assert 2 in apply_augmentation(image, label, free)[1][:, :9]
 
 
-def test_elastic_deformation_is_off_unless_asked_for_and_leaves_the_other_draws_alone() -> None:
+def test_elastic_deformation_is_off_by_default_and_leaves_the_other_draws_alone() -> None:
     bending = Augmentation(elastic=Elastic(probability=0.3, displacement_voxels=(1.0, 3.0)))
     generators = [np.random.default_rng((7, index)) for index in range(DRAWS)]
     bent = [draw_augmentation(bending, channels=1, dims=3, generator=g) for g in generators]
@@ -210,7 +210,7 @@ def test_the_limit_is_where_deformations_can_fold() -> None:
     2000: 1 / 2.479)."""
     assert 0.98 < MAX_DISPLACEMENT * worst_strain(3) < 1
     with pytest.raises(
-        ValueError, match=r"10 voxels apart may move by 4 .* goes up to 4.5, lower it"
+        ValueError, match=r"10 voxels apart may move by 4 .* goes up to 4.5; lower it"
     ):
         Elastic(displacement_voxels=(0.0, 4.5))
     Elastic(control_spacing_voxels=0.7, displacement_voxels=(0.0, 0.28))

@@ -1,4 +1,4 @@
-"""Cached cases: made once, never trusted when they should not be."""
+"""Cached cases: they are made once, and damaged ones are made again."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from factorizer.data import cache
 from factorizer.data.cache import CaseStore, Settings
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import Preprocessing
+from testkit.bars import CountedBars
 from testkit.writing import random_image, write_msd, write_nifti
 
 VALUES = {0: 0, 1: 1, 2: 2, 3: 3}
@@ -84,7 +85,7 @@ def test_a_damaged_entry_is_made_again(folder: Path, damage: str) -> None:
     np.testing.assert_array_equal(make_store(folder).open("case_000")[0], good)
 
 
-def test_a_bad_case_is_reported_and_the_others_go_on(folder: Path) -> None:
+def test_a_bad_case_is_reported_and_the_others_continue(folder: Path) -> None:
     (folder / "set" / "imagesTr" / "case_000.nii.gz").write_bytes(b"x")
     store = make_store(folder)
     (problem,) = store.prepare(["case_000", "case_001"])
@@ -92,8 +93,42 @@ def test_a_bad_case_is_reported_and_the_others_go_on(folder: Path) -> None:
     assert list(store.entries) == ["case_001"]
 
 
+def test_a_bug_is_a_problem_of_its_case_and_the_others_continue(folder: Path, monkeypatch) -> None:
+    original = cache.prepare_case
+
+    def fail(case, *args, **options):
+        if case.name == "case_000":
+            raise KeyError("oops")
+        return original(case, *args, **options)
+
+    monkeypatch.setattr(cache, "prepare_case", fail)
+    monkeypatch.chdir(folder)
+    store = make_store(folder)
+    (problem,) = store.prepare(["case_000", "case_001"])
+    assert (problem.case, problem.severity) == ("case_000", "bug")
+    assert list(store.entries) == ["case_001"]
+    (report,) = folder.glob("factorizer-bug-*.txt")
+    assert str(report) in problem.remedy
+    assert "KeyError: 'oops'" in report.read_text()
+
+
+def test_a_full_disk_concerns_all_cases(folder: Path, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", fail)
+    with pytest.raises(OSError, match="No space left"):
+        make_store(folder).prepare(["case_000", "case_001"])
+
+
+def test_progress_counts_the_cases(folder: Path) -> None:
+    progress = CountedBars()
+    make_store(folder).prepare(["case_000", "case_001"], progress=progress)
+    assert progress.done == {"preparing cases": (2, 2)}
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no pipes")
-def test_a_pipe_is_not_waited_for(folder: Path) -> None:
+def test_a_pipe_is_refused_without_waiting(folder: Path) -> None:
     file = folder / "set" / "imagesTr" / "case_000.nii.gz"
     cases = read_cohort(folder / "set").cases
     file.unlink()
@@ -125,10 +160,11 @@ def test_an_entry_can_be_read_by_others(folder: Path) -> None:
 
 
 def prepare_all(folder: Path) -> int:
+    """Prepare two cases, and return how many problems and empty images there are."""
     store = make_store(folder)
-    return len(store.prepare(["case_000", "case_001"])) + sum(
-        not store.open(name)[0].any() for name in store.cases
-    )
+    problems = store.prepare(["case_000", "case_001"])
+    images = [store.open(name)[0] for name in store.cases]
+    return len(problems) + sum(not image.any() for image in images)
 
 
 def test_two_processes_may_prepare_the_same_cases(folder: Path) -> None:

@@ -10,12 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from factorizer.cli import app
+from factorizer.data import check as check_module
 from factorizer.data.cache import settings_for
-from factorizer.data.check import check_cohort
+from factorizer.data.cases import DataError
+from factorizer.data.check import check_cohort, check_data
 from factorizer.data.images import read_image
 from factorizer.data.layouts import read_cohort
 from factorizer.data.plan import fit_patch, plan_strides
-from factorizer.preset_files import load_preset
+from factorizer.preset_files import change_preset, load_preset
+from testkit.bars import CountedBars
 from testkit.writing import (
     random_image,
     random_label,
@@ -28,7 +31,7 @@ from testkit.writing import (
 runner = CliRunner()
 
 
-def test_a_good_data_set_is_summed_up(tmp_path: Path) -> None:
+def test_a_good_data_set_is_summarized(tmp_path: Path) -> None:
     folder = write_isles(tmp_path / "set")
     label = next((folder / "derivatives").rglob("*0001_ses-0001_msk.nii.gz"))
     write_nifti(label, np.zeros((12, 10, 8), np.uint8))
@@ -47,7 +50,7 @@ def test_a_good_data_set_is_summed_up(tmp_path: Path) -> None:
     assert "1 (sub-strokecase0001)" in text  # an empty mask is a real case
 
 
-def test_numbers_are_right(tmp_path: Path) -> None:
+def test_the_numbers_of_a_report_are_right(tmp_path: Path) -> None:
     folder = write_isles(tmp_path, cases=1)
     report = check_cohort(read_cohort(folder))
     (case,) = report.cases
@@ -77,12 +80,58 @@ def test_each_defect_is_named_on_one_line_and_the_exit_code_says_so(tmp_path: Pa
     assert result.stderr.index("warning ") > result.stderr.rindex("error ")
 
 
+def test_a_bug_is_a_problem_of_its_case_and_the_others_continue(
+    tmp_path: Path, monkeypatch
+) -> None:
+    folder = write_msd(tmp_path / "set", cases=3, channels=["T1"])
+    original = check_module.read_image
+
+    def fail(case, channels):
+        if case.name == "case_001":
+            raise KeyError("oops")
+        return original(case, channels)
+
+    monkeypatch.setattr(check_module, "read_image", fail)
+    monkeypatch.chdir(tmp_path)
+    progress = CountedBars()
+    report = check_cohort(read_cohort(folder), progress=progress)
+    (problem,) = report.problems
+    assert (problem.case, problem.severity) == ("case_001", "bug")
+    assert "KeyError: 'oops'" in problem.message
+    assert [case.name for case in report.cases] == ["case_000", "case_002"]
+    assert progress.done == {"reading cases": (3, 3)}
+    assert len(list(tmp_path.glob("factorizer-bug-*.txt"))) == 1
+    assert runner.invoke(app, ["data", "check", str(folder)]).exit_code == 70
+
+
 def test_json(tmp_path: Path) -> None:
     folder = write_msd(tmp_path, channels=["T1"])
     report = json.loads(runner.invoke(app, ["data", "check", str(folder), "--json"]).stdout)
     assert report["layout"] == "msd"
     assert len(report["cases"]) == 3
     assert report["problems"] == []
+
+
+def test_the_library_checks_with_and_without_a_preset(tmp_path: Path) -> None:
+    folder = write_isles(tmp_path)
+    checked = check_data(folder)
+    assert checked.report.errors == []
+    assert checked.cohort.channels == ("DWI", "ADC")
+    bars = CountedBars()
+    report = check_data(folder, preset=load_preset("isles22"), progress=bars).report
+    assert report.labels == {"lesion": 1}
+    assert bars.done == {"reading cases": (len(report.cases), len(report.cases))}
+    (problem,) = check_data(folder, preset=load_preset("brats")).report.errors
+    assert "the preset wants the channels FLAIR" in problem.message
+
+
+def test_a_preset_names_the_masks_unless_a_suffix_is_given(tmp_path: Path) -> None:
+    folder = write_pairs(tmp_path / "pairs", suffix="_mine")
+    named = change_preset(load_preset("chasedb1"), ["data.mask_suffix=_mine"])
+    assert all(case.label for case in check_data(folder, preset=named).cohort.cases)
+    assert all(case.label for case in check_data(folder, mask_suffix="_mine").cohort.cases)
+    with pytest.raises(DataError, match="_other"):
+        check_data(folder, preset=named, mask_suffix="_other")
 
 
 def test_a_preset_that_does_not_fit_is_named(tmp_path: Path) -> None:
@@ -95,7 +144,7 @@ def test_a_preset_that_does_not_fit_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_a_picture_of_the_cases(tmp_path: Path) -> None:
+def test_a_figure_of_the_cases_is_drawn(tmp_path: Path) -> None:
     for folder in (write_isles(tmp_path / "set"), write_pairs(tmp_path / "pairs")):
         figure = tmp_path / f"{folder.name}.png"
         result = runner.invoke(app, ["data", "check", str(folder), "--figure", str(figure)])
@@ -131,7 +180,7 @@ def test_a_plan_can_be_used_and_is_not_overwritten(tmp_path: Path) -> None:
     )
 
 
-def test_a_plan_for_pictures_is_2d(tmp_path: Path) -> None:
+def test_a_plan_for_2d_images_is_2d(tmp_path: Path) -> None:
     folder, file = write_pairs(tmp_path / "set"), tmp_path / "plan.yaml"
     assert runner.invoke(app, ["data", "plan", str(folder), "-o", str(file)]).exit_code == 0
     preset = load_preset(file)
@@ -139,7 +188,7 @@ def test_a_plan_for_pictures_is_2d(tmp_path: Path) -> None:
     assert preset.data.spacing_mm is None
 
 
-def test_thick_slices_get_strides_of_their_own(tmp_path: Path) -> None:
+def test_thick_slices_get_their_own_strides(tmp_path: Path) -> None:
     write_msd(tmp_path / "set", cases=1, channels=["T1"])
     for kind, array in (
         ("images", random_image(0, (64, 64, 12))),
@@ -210,8 +259,8 @@ def test_patches_fit_and_divide() -> None:
 
 
 def test_zero_is_a_tissue_in_ct(tmp_path: Path) -> None:
-    """Air at -1000 and 0 HU in the organ: the plan clips to the labelled voxels and normalizes all
-    of them alike."""
+    """Air has -1000 HU and the organ about 0: the plan clips to the range of labelled voxels, and
+    normalizes zeros like other voxels."""
     generator = np.random.default_rng(0)
     for index in range(2):
         label = np.zeros((16, 16, 16), np.uint8)
@@ -242,7 +291,7 @@ def test_zero_is_a_tissue_in_ct(tmp_path: Path) -> None:
     assert around[0] < around[1] < around[2]  # no hole at zero
 
 
-def test_folds_are_of_the_labelled_and_in_json(tmp_path: Path) -> None:
+def test_folds_have_the_labelled_cases_and_are_json(tmp_path: Path) -> None:
     folder = write_isles(tmp_path / "set", cases=4)
     next((folder / "derivatives").rglob("*0002_ses-0001_msk.nii.gz")).unlink()
     next((folder / "derivatives").rglob("*0003_ses-0001_msk.nii.gz")).write_bytes(b"broken")
@@ -252,8 +301,8 @@ def test_folds_are_of_the_labelled_and_in_json(tmp_path: Path) -> None:
             app, ["data", "folds", str(folder), "-o", str(file), "--folds", "2", *options]
         )
         assert result.exit_code == 0, result.output
-        dealt = [name for names in json.loads(file.read_text())["folds"].values() for name in names]
-        assert sorted(dealt) == [f"sub-strokecase000{i}" for i in (0, 1, 3)]
+        folds = json.loads(file.read_text())["folds"]
+        assert sorted(folds["0"] + folds["1"]) == [f"sub-strokecase000{i}" for i in (0, 1, 3)]
     assert "not a NIfTI image" in result.output
     assert "fold 1: 1 case\n" in result.output
     result = runner.invoke(app, ["data", "folds", str(folder), "-o", str(tmp_path / "folds.csv")])

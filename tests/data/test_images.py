@@ -1,4 +1,4 @@
-"""Orientation and geometry, and what bad files get."""
+"""Orientation and geometry of images, and errors of bad files."""
 
 from __future__ import annotations
 
@@ -24,11 +24,8 @@ from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import Preprocessing, prepare_case, restore
 from testkit.writing import SHAPE, random_image, random_label, write_isles, write_msd, write_nifti
 
-ORIENTATIONS = [
-    np.array(list(zip(axes, signs, strict=True)))
-    for axes in permutations(range(3))
-    for signs in product((1, -1), repeat=3)
-]
+AXES_AND_SIGNS = list(product(permutations(range(3)), product((1, -1), repeat=3)))
+ORIENTATIONS = [np.column_stack(pair) for pair in AXES_AND_SIGNS]
 
 
 @pytest.fixture
@@ -41,7 +38,7 @@ def image_file(case: Case) -> Path:
 
 
 @pytest.mark.parametrize("orientation", ORIENTATIONS)
-def test_all_48_orientations_have_the_same_content_and_a_way_back(
+def test_all_48_orientations_give_the_same_content_and_turn_back(
     tmp_path: Path, orientation
 ) -> None:
     affine = np.diag((1.0, 1.5, 2.0, 1.0))
@@ -73,11 +70,11 @@ def test_all_48_orientations_have_the_same_content_and_a_way_back(
 
 
 def test_there_are_48_orientations() -> None:
-    assert len({tuple(map(tuple, o.tolist())) for o in ORIENTATIONS}) == 48
+    assert len({orientation.tobytes() for orientation in ORIENTATIONS}) == 48
 
 
-def test_a_label_is_turned_as_its_image_also_when_it_is_oblique(tmp_path: Path) -> None:
-    """At 45 degrees a hair decides which axis is which."""
+def test_an_oblique_label_is_turned_like_its_image(tmp_path: Path) -> None:
+    """At 45 degrees, rounding decides which axis is which."""
 
     def affine(degrees: float):
         angle, matrix = np.deg2rad(degrees), np.eye(4)
@@ -152,7 +149,7 @@ def test_grids_far_apart_are_compared() -> None:
     assert far.differs_from(far) == ""
 
 
-def test_values_that_float32_does_not_hold_are_named(tmp_path: Path) -> None:
+def test_values_beyond_float32_are_named(tmp_path: Path) -> None:
     for scale, message in (
         (1e40, "1 voxels of channel T1 are NaN or infinite"),
         (1e-60, "as far as float32 can tell"),
@@ -179,7 +176,7 @@ def test_a_file_cut_short_is_named(cohort: Cohort) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"hello", gzip.compress(b"hello")])
-def test_a_file_that_is_no_image_is_named(cohort: Cohort, content: bytes) -> None:
+def test_a_file_that_is_not_an_image_is_named(cohort: Cohort, content: bytes) -> None:
     file = image_file(cohort.cases[0])
     file.write_bytes(content)
     with pytest.raises(DataError, match=r"case_000\.nii\.gz: it is (not a NIfTI image|damaged)"):
@@ -212,7 +209,7 @@ def test_the_file_of_the_bad_channel_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_damage_to_a_header_is_one_error_or_none(tmp_path: Path, seed: int) -> None:
+def test_a_damaged_header_gives_at_most_one_error(tmp_path: Path, seed: int) -> None:
     file = write_nifti(tmp_path / "image.nii", random_image(0))
     content = bytearray(file.read_bytes())
     generator = np.random.default_rng(seed)
@@ -250,7 +247,7 @@ def test_a_bad_label_is_named_with_a_remedy(cohort: Cohort, label, affine, messa
     assert caught.value.problems[0].file == str(case.label)
 
 
-def test_a_label_stored_as_float_and_a_hair_off_is_fine(cohort: Cohort) -> None:
+def test_a_label_stored_as_float_may_be_slightly_off(cohort: Cohort) -> None:
     case = cohort.cases[0]
     assert case.label is not None
     affine = np.diag((1.0, 1.5, 2.0, 1.0))
@@ -262,7 +259,7 @@ def test_a_label_stored_as_float_and_a_hair_off_is_fine(cohort: Cohort) -> None:
 
 
 def test_a_flipped_bit_in_a_compressed_file_is_noticed(tmp_path: Path) -> None:
-    """Its checksum is at the end, behind the last voxel, where a reader of voxels does not come."""
+    """Its checksum is at the end of the file, after the last voxel."""
     file = write_nifti(tmp_path / "image.nii.gz", random_image(0).astype(np.int16))
     whole, generator = file.read_bytes(), np.random.default_rng(0)
     for place in generator.integers(len(whole) // 2, len(whole) - 8, 20):

@@ -1,4 +1,4 @@
-"""Headers that are not true, units, and files that must not be read to their end."""
+"""Wrong headers, units, and files that must not be read to their end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from factorizer.data.outputs import encode_nifti
 from testkit.writing import SHAPE, random_image, write_nifti
 
 AFFINE = np.array([[-2.0, 0, 0, 30], [0, 1.5, 0, -20], [0, 0, 4.0, 10], [0, 0, 0, 1]])
-SIZE_OF_HEADER, DIM, VOX_OFFSET = 348, 40, 108
+SIZE_OF_HEADER = 348
+DIM, VOX_OFFSET = 40, 108  # bytes in the header
 
 
 def read(file: Path):
@@ -27,7 +28,7 @@ def read(file: Path):
 
 
 def write_unit(file: Path, unit: str, scale: float) -> Path:
-    """The same image, its affine in another unit."""
+    """The same image with its affine in another unit."""
     affine = AFFINE.copy()
     affine[:3] *= scale
     image = nibabel.Nifti1Image(random_image(0), affine)
@@ -48,16 +49,14 @@ def change(file: Path, place: int, form: str, *values: float) -> Path:
 @pytest.mark.parametrize(
     ("unit", "scale"), [("mm", 1.0), ("meter", 1e-3), ("micron", 1e3), ("unknown", 1.0)]
 )
-def test_sizes_are_in_millimetres_whatever_the_unit(
-    tmp_path: Path, unit: str, scale: float
-) -> None:
+def test_sizes_are_in_millimetres_for_every_unit(tmp_path: Path, unit: str, scale: float) -> None:
     volume = read(write_unit(tmp_path / "image.nii.gz", unit, scale))
     np.testing.assert_allclose(volume.spacing_mm, (2.0, 1.5, 4.0), rtol=1e-6)
     np.testing.assert_allclose(volume.grid.affine, AFFINE, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("unit", "scale"), [("mm", 1.0), ("meter", 1e-3), ("micron", 1e3)])
-def test_what_is_written_has_the_unit_and_affine_of_the_image(
+def test_predictions_have_the_unit_and_affine_of_the_image(
     tmp_path: Path, unit: str, scale: float
 ) -> None:
     file = write_unit(tmp_path / "image.nii.gz", unit, scale)
@@ -82,7 +81,7 @@ def test_what_is_written_has_the_unit_and_affine_of_the_image(
         ("mm", 30.0, "voxels are 60 x 45 x 120 mm"),
     ],
 )
-def test_voxel_sizes_that_cannot_be_are_refused(
+def test_impossible_voxel_sizes_are_refused(
     tmp_path: Path, unit: str, scale: float, message: str
 ) -> None:
     with pytest.raises(DataError, match=rf"image\.nii\.gz: {message}"):
@@ -115,7 +114,7 @@ def test_a_file_longer_than_its_header_says_is_refused(tmp_path: Path, ending: s
 
 
 @pytest.mark.parametrize("ending", [".nii", ".nii.gz"])
-def test_a_little_padding_is_none(tmp_path: Path, ending: str) -> None:
+def test_a_little_padding_is_allowed(tmp_path: Path, ending: str) -> None:
     file = write_nifti(tmp_path / f"image{ending}", random_image(0))
     content = gzip.decompress(file.read_bytes()) if ending == ".nii.gz" else file.read_bytes()
     pack = gzip.compress if ending == ".nii.gz" else bytes
@@ -130,7 +129,7 @@ def test_a_little_padding_is_none(tmp_path: Path, ending: str) -> None:
 @pytest.mark.parametrize(
     "dims", [(3, 2000, 2000, 2000), (4, 12, 10, 8, 32767), (3, 32767, 32767, 32767)]
 )
-def test_a_small_file_with_a_huge_header_is_refused_unread(
+def test_a_small_file_with_a_huge_header_is_refused_before_it_is_read(
     tmp_path: Path, monkeypatch, ending: str, dims
 ) -> None:
     file = change(
@@ -147,7 +146,7 @@ def read_nothing(*_: object) -> None:
     pytest.fail("voxels were read")
 
 
-def test_all_channels_are_looked_at_before_any_is_read(tmp_path: Path, monkeypatch) -> None:
+def test_all_channels_are_checked_before_any_is_read(tmp_path: Path, monkeypatch) -> None:
     first = write_nifti(tmp_path / "first.nii.gz", random_image(0))
     second = write_nifti(tmp_path / "second.nii.gz", np.zeros((64, 64, 64), np.uint8))
     monkeypatch.setattr("factorizer.data.images.read_voxels", read_nothing)
@@ -155,7 +154,7 @@ def test_all_channels_are_looked_at_before_any_is_read(tmp_path: Path, monkeypat
         read_image(Case("case", {"A": Source(first), "B": Source(second)}))
 
 
-def test_an_image_that_memory_does_not_hold_is_refused_unread(tmp_path: Path, monkeypatch) -> None:
+def test_an_image_beyond_memory_is_refused_before_it_is_read(tmp_path: Path, monkeypatch) -> None:
     file = write_nifti(tmp_path / "image.nii.gz", random_image(0))
     monkeypatch.setattr("factorizer.data.images.read_voxels", read_nothing)
     monkeypatch.setattr(capacity, "usable_bytes", lambda: 1000.0)
@@ -163,7 +162,7 @@ def test_an_image_that_memory_does_not_hold_is_refused_unread(tmp_path: Path, mo
         read(file)
 
 
-def test_a_large_image_of_nothing_is_refused_unread(tmp_path: Path, monkeypatch) -> None:
+def test_a_large_empty_image_is_refused_before_it_is_read(tmp_path: Path, monkeypatch) -> None:
     header = nibabel.Nifti1Image(np.zeros((1, 1, 2), np.uint8), np.eye(4)).header
     header.set_data_shape((900, 900, 900))
     header["vox_offset"] = 352
@@ -186,19 +185,19 @@ def test_memory_that_runs_out_is_a_problem_of_the_file(tmp_path: Path, monkeypat
 
 
 def with_extensions(file: Path, *sizes: int, content: bytes = b"") -> Path:
-    """A file with header extensions that say to be so large."""
+    """A file with header extensions that claim these sizes."""
     whole = nibabel.Nifti1Image(random_image(0), AFFINE).to_bytes()
     head, voxels = bytearray(whole[:SIZE_OF_HEADER]), whole[SIZE_OF_HEADER + 4 :]
-    blocks = b"".join(
-        struct.pack("<ii", size, 6) + content.ljust(max(8, size - 8) if size < 1000 else 8, b"\0")
-        for size in sizes
-    )
+    blocks = b""
+    for size in sizes:
+        length = max(8, size - 8) if size < 1000 else 8
+        blocks += struct.pack("<ii", size, 6) + content.ljust(length, b"\0")
     struct.pack_into("<f", head, VOX_OFFSET, SIZE_OF_HEADER + 4 + len(blocks))
     file.write_bytes(bytes(head) + b"\1\0\0\0" + blocks + voxels)
     return file
 
 
-def test_a_header_extension_is_kept_in_what_is_written(tmp_path: Path) -> None:
+def test_predictions_keep_header_extensions(tmp_path: Path) -> None:
     file = with_extensions(tmp_path / "image.nii", 32, content=b"a comment")
     np.testing.assert_array_equal(read_voxels(read_header("case", file)), random_image(0))
     (tmp_path / "labels.nii.gz").write_bytes(encode_nifti(np.ones(SHAPE, np.uint8), file))
@@ -207,8 +206,8 @@ def test_a_header_extension_is_kept_in_what_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(0,), (-16,), (2**31 - 1,), (32, 0), (16,) * 5000])
-def test_header_extensions_without_an_end_are_refused(tmp_path: Path, sizes) -> None:
-    with pytest.raises(DataError, match=r"image\.nii: its header extension \d+ has .* bytes"):
+def test_impossible_header_extensions_are_refused(tmp_path: Path, sizes) -> None:
+    with pytest.raises(DataError, match=r"image\.nii: header extension \d+ has .* bytes"):
         read(with_extensions(tmp_path / "image.nii", *sizes))
 
 
@@ -218,7 +217,7 @@ def test_voxels_that_begin_far_away_are_refused(tmp_path: Path) -> None:
         read(file)
 
 
-def test_a_header_whose_voxels_are_elsewhere_is_refused(tmp_path: Path) -> None:
+def test_a_header_with_voxels_in_another_file_is_refused(tmp_path: Path) -> None:
     file = change(write_nifti(tmp_path / "image.nii", random_image(0)), 344, "4s", b"ni1\0")
     with pytest.raises(DataError, match="the voxels are in another file"):
         read(file)

@@ -54,16 +54,12 @@ def test_a_sample_has_image_target_case_and_index(store: CaseStore) -> None:
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 @pytest.mark.parametrize("workers", [1, 4])
-def test_the_same_patches_come_out_whatever_the_number_of_workers(
-    store: CaseStore, workers: int
-) -> None:
+def test_patches_do_not_depend_on_the_number_of_workers(store: CaseStore, workers: int) -> None:
     dataset = make(store)
     loader = DataLoader(dataset, batch_size=2, num_workers=workers)
-    samples = [
-        sample
-        for batch in loader
-        for sample in zip(batch["image"], batch["target"], batch["case"], strict=True)
-    ]
+    samples = []
+    for batch in loader:
+        samples += zip(batch["image"], batch["target"], batch["case"], strict=True)
     assert len(samples) == len(dataset)
     for index, (image, target, case) in enumerate(samples):
         expected = dataset[index]
@@ -78,7 +74,7 @@ def sum_of_sample(dataset: PatchDataset, index: int) -> float:
 
 def test_a_resumed_run_and_another_process_get_the_same(store: CaseStore) -> None:
     first, again = make(store), make(store, length=100)
-    torch.manual_seed(9)  # whatever else was drawn before
+    torch.manual_seed(9)  # global random numbers have no effect
     np.random.seed(9)
     assert torch.equal(first[20]["image"], again[20]["image"])
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -88,9 +84,11 @@ def test_a_resumed_run_and_another_process_get_the_same(store: CaseStore) -> Non
 
 def test_every_case_comes_once_before_any_comes_again(store: CaseStore) -> None:
     dataset = make(store, length=20)
-    rounds = [[dataset[i]["case"] for i in range(start, start + 5)] for start in range(0, 20, 5)]
-    assert all(sorted(names) == sorted(store.cases) for names in rounds)
-    assert len({tuple(names) for names in rounds}) > 1  # in another order
+    names = [dataset[index]["case"] for index in range(20)]
+    rounds = [tuple(names[start : start + 5]) for start in range(0, 20, 5)]
+    for order in rounds:
+        assert sorted(order) == sorted(store.cases)
+    assert len(set(rounds)) > 1  # orders differ
 
 
 def test_patches_cover_the_image(store: CaseStore) -> None:
@@ -113,9 +111,10 @@ def test_foreground_patches_hold_a_labelled_voxel(tmp_path: Path) -> None:
     store = CaseStore(tmp_path / "cache", cohort.cases, settings)
     options = {"augmentation": None, "length": 200}
     always = make(store, foreground_fraction=1.0, **options)
-    assert all(always[i]["target"].any() for i in range(50))
+    assert all(always[index]["target"].any() for index in range(50))
     sometimes = make(store, foreground_fraction=0.3, **options)
-    assert 0.2 < np.mean([bool(sometimes[i]["target"].any()) for i in range(200)]) < 0.45
+    hits = sum(int(sometimes[index]["target"].any()) for index in range(200))
+    assert 0.2 < hits / 200 < 0.45
 
 
 def test_small_images_are_padded_on_both_sides_with_background() -> None:
@@ -129,9 +128,9 @@ def test_small_images_are_padded_on_both_sides_with_background() -> None:
 
 
 def test_an_index_out_of_range_and_no_case_are_errors(store: CaseStore) -> None:
-    with pytest.raises(IndexError, match="there are 24 samples; 24 is not one"):
+    with pytest.raises(IndexError, match="index is 24; samples go from 0 to 23"):
         make(store)[24]
-    with pytest.raises(ValueError, match="no case to take patches from"):
+    with pytest.raises(ValueError, match="names is empty; give at least one case"):
         PatchDataset(
             store, [], length=1, patch_size=(8, 8, 8), targets=Targets(LABELS, REGIONS), seed=0
         )
@@ -142,7 +141,7 @@ def test_samples_are_spread_evenly(store: CaseStore) -> None:
     assert max(counts.values()) - min(counts.values()) <= 1
 
 
-def test_foreground_is_each_region_as_often_and_nothing_else(store: CaseStore) -> None:
+def test_every_region_is_equally_likely_as_foreground(store: CaseStore) -> None:
     """A large label of no region is not looked for; a region of one voxel is, as often as one of a
     thousand."""
     label = np.full((40, 40, 40), 4, np.uint8)

@@ -1,4 +1,4 @@
-"""Pictures: their formats, and those that are too large or none."""
+"""2D images: their formats, and files that are too large or not images."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PICTURE = np.random.default_rng(0).integers(1, 256, (6, 8, 3)).astype(np.uint8)
 
 
 def write_empty_png(file: Path, width: int, height: int) -> Path:
-    """A PNG of that size, whose pixels are missing."""
+    """A PNG of this size without its pixels."""
 
     def chunk(kind: bytes, content: bytes) -> bytes:
         return (
@@ -38,7 +38,7 @@ def write_empty_png(file: Path, width: int, height: int) -> Path:
 
 
 @pytest.mark.parametrize("ending", [".png", ".tif", ".tiff"])
-def test_pictures_are_read_as_they_are(tmp_path: Path, ending: str) -> None:
+def test_2d_images_are_read_unchanged(tmp_path: Path, ending: str) -> None:
     Image.fromarray(PICTURE).save(tmp_path / f"a{ending}")
     np.testing.assert_array_equal(read_picture("a", tmp_path / f"a{ending}"), PICTURE)
     case = Case(
@@ -50,7 +50,7 @@ def test_pictures_are_read_as_they_are(tmp_path: Path, ending: str) -> None:
 @pytest.mark.parametrize(
     "size", [(10_000, 10_000), (30_000, 30_000)]
 )  # PIL warns of the first, and refuses the other
-def test_a_picture_with_too_many_pixels_is_named(tmp_path: Path, size) -> None:
+def test_a_2d_image_with_too_many_pixels_is_named(tmp_path: Path, size) -> None:
     file = write_empty_png(tmp_path / "large.png", *size)
     for read in (read_picture, read_mask):
         with pytest.raises(DataError, match=r"large\.png: .*it has more than 89,478,485 pixels"):
@@ -63,7 +63,7 @@ def test_a_picture_with_too_many_pixels_is_named(tmp_path: Path, size) -> None:
 
 
 @pytest.mark.parametrize("kind", ["EPS", "GIF", "BMP", "PPM"])
-def test_only_the_formats_that_are_meant_are_opened(tmp_path: Path, monkeypatch, kind: str) -> None:
+def test_only_supported_formats_are_opened(tmp_path: Path, monkeypatch, kind: str) -> None:
     """PostScript would be given to Ghostscript."""
     Image.init()
     monkeypatch.setattr(
@@ -85,7 +85,7 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [".png", ".jpg", ".tif"])
-def test_any_damage_to_a_picture_is_one_error_or_none(tmp_path: Path, ending: str) -> None:
+def test_a_damaged_2d_image_gives_at_most_one_error(tmp_path: Path, ending: str) -> None:
     file = tmp_path / f"a{ending}"
     Image.fromarray(PICTURE).save(file)
     whole, generator = file.read_bytes(), np.random.default_rng(0)

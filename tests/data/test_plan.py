@@ -1,4 +1,4 @@
-"""What channels are taken for, and the plan that follows."""
+"""How channels are recognized, and the plan for a data set."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ import pytest
 from typer.testing import CliRunner
 
 from factorizer.cli import app
+from factorizer.data.cases import DataError
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image
 from factorizer.data.intensities import describe_intensities, judge_channel
 from factorizer.data.layouts import read_cohort
-from factorizer.data.plan import plan_preset, round_window
+from factorizer.data.plan import plan_data, plan_preset, round_range
 from factorizer.preset_files import load_preset
-from testkit.writing import write_isles, write_nifti
+from testkit.writing import write_isles, write_msd, write_nifti
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 SHAPE = (24, 24, 24)
@@ -44,7 +45,7 @@ def ct(air: float, padding: float | None, seed: int = 0) -> Any:
 
 
 def mri(seed: int = 0) -> Any:
-    """A stripped brain: zero around it."""
+    """A skull-stripped brain with zeros around it."""
     return np.where(body(), np.random.default_rng(seed).gamma(9, 20, SHAPE), 0).astype(np.float32)
 
 
@@ -54,19 +55,19 @@ def judge(array: Any, name: str = NAMELESS) -> str:
 
 @pytest.mark.parametrize("air", [-1000, -1024])
 @pytest.mark.parametrize("padding", [None, -2000, -3024, 0])
-def test_ct_is_known_by_its_air(air: float, padding: float | None) -> None:
+def test_ct_is_recognized_by_its_air(air: float, padding: float | None) -> None:
     assert judge(ct(air, padding)) == "CT"
     assert judge(ct(air, padding), "CT") == "CT"
 
 
-def test_ct_without_air_has_its_name_or_is_signed() -> None:
+def test_ct_without_air_needs_its_name() -> None:
     """The inside of a belly: fat at -100, organs at 50."""
     belly = np.random.default_rng(0).choice([-100, 50], SHAPE, p=[0.3, 0.7])
     assert judge(belly, "venous CT") == "CT"
     assert judge(belly) == "signed"
 
 
-def test_a_spike_below_zero_makes_no_ct() -> None:
+def test_a_spike_below_zero_is_not_ct() -> None:
     for name in (NAMELESS, "ADC"):
         scan = mri() * 1e-5
         scan[0, 0, 0], scan[12, 12, 12] = -50, 3
@@ -101,7 +102,7 @@ def test_a_spike_below_zero_makes_no_ct() -> None:
         "positive",
     ],
 )
-def test_mri_without_a_name_is_known_by_its_mass(kind: str, array: Any) -> None:
+def test_mri_without_a_name_is_recognized_by_the_bulk_of_its_voxels(kind: str, array: Any) -> None:
     assert judge(array) == kind
     assert judge(array, "T2w") == "air at zero"
 
@@ -110,10 +111,10 @@ def test_zeros_that_a_scaled_file_has_rounded_are_zeros() -> None:
     assert describe_intensities(mri() - np.float32(0.002)).zero == describe_intensities(mri()).zero
 
 
-def test_a_name_that_the_voxels_contradict_is_followed_and_doubted() -> None:
+def test_a_name_counts_even_if_the_voxels_contradict_it() -> None:
     judged = judge_channel("MRI", [describe_intensities(ct(-1000, None))])
     assert judged.kind == "air at zero"
-    assert "although 69 % of voxels lie where CT has air" in judged.reason
+    assert "although 69 % of voxels have the values of air in CT" in judged.reason
 
 
 def test_the_median_case_decides() -> None:
@@ -131,12 +132,14 @@ def test_the_median_case_decides() -> None:
         ((0.12345, 0.98765), (0.1235, 0.9877)),
     ],
 )
-def test_a_window_keeps_its_digits(ends: tuple[float, float], rounded: tuple[float, float]) -> None:
-    assert round_window(*ends) == rounded
+def test_a_clip_range_keeps_enough_digits(
+    ends: tuple[float, float], rounded: tuple[float, float]
+) -> None:
+    assert round_range(*ends) == rounded
 
 
 def write_scans(folder: Path, arrays: list[Any], name: str) -> Path:
-    """In nnU-Net's layout, the inner part labelled."""
+    """A data set in nnU-Net's layout. The inner part is labelled."""
     label = np.zeros(SHAPE, np.uint8)
     label[8:16, 8:16, 8:16] = 1
     for index, array in enumerate(arrays):
@@ -152,7 +155,7 @@ def write_scans(folder: Path, arrays: list[Any], name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["CT", "image"])
-def test_ct_is_cut_to_its_labels_and_the_reason_is_printed(tmp_path: Path, name: str) -> None:
+def test_ct_is_clipped_to_its_labels_and_the_reason_is_printed(tmp_path: Path, name: str) -> None:
     folder = write_scans(tmp_path / "set", [ct(-1024, -2000, seed) for seed in range(2)], name)
     result = runner.invoke(app, ["data", "plan", str(folder), "-o", str(tmp_path / "plan.yaml")])
     assert result.exit_code == 0, result.output
@@ -162,16 +165,16 @@ def test_ct_is_cut_to_its_labels_and_the_reason_is_printed(tmp_path: Path, name:
     assert 97 < high < 101
     assert (data.crop_to_nonzero, data.normalization) == (False, "zscore")
     assert f"{name}: taken for CT, " in result.stdout
-    assert "where labelled voxels lie" in result.stdout
+    assert "the range of labelled voxels" in result.stdout
 
 
-def test_a_small_window_is_not_rounded_away(tmp_path: Path) -> None:
+def test_a_small_clip_range_is_not_rounded_away(tmp_path: Path) -> None:
     folder = write_scans(tmp_path / "set", [ct(-1000, None).astype(np.float32) * 1e-6], "CT")
     clip = plan_preset(read_cohort(folder), check_cohort(read_cohort(folder))).preset.data.clip
     assert clip["CT"] == pytest.approx((0.0, 1e-4), abs=2e-6)
 
 
-def test_signed_mri_is_neither_cut_nor_cropped(tmp_path: Path) -> None:
+def test_signed_mri_is_neither_clipped_nor_cropped(tmp_path: Path) -> None:
     susceptibility = np.random.default_rng(0).normal(0, 0.05, SHAPE).astype(np.float32)
     folder = write_scans(tmp_path / "set", [susceptibility], "QSM")
     plan = plan_preset(read_cohort(folder), check_cohort(read_cohort(folder)))
@@ -181,7 +184,7 @@ def test_signed_mri_is_neither_cut_nor_cropped(tmp_path: Path) -> None:
     assert reason.startswith("QSM: taken for values of both signs, because ")
 
 
-def test_one_case_is_one_case(tmp_path: Path) -> None:
+def test_one_case_is_written_in_the_singular(tmp_path: Path) -> None:
     folder = write_isles(tmp_path / "set", cases=1)
     plan = plan_preset(read_cohort(folder), check_cohort(read_cohort(folder)))
     assert plan.preset.title == "set: planned from 1 case in isles layout"
@@ -190,7 +193,7 @@ def test_one_case_is_one_case(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real scans are not at {SHARED}")
-def test_no_group_of_scanners_is_taken_for_ct() -> None:
+def test_no_scanner_makes_mri_look_like_ct() -> None:
     """A few stroke cases of every shape and voxel size, each by itself, with the channels' names
     and without."""
     cohort = read_cohort(SHARED / "ISLES-2022")
@@ -215,3 +218,16 @@ def test_no_group_of_scanners_is_taken_for_ct() -> None:
 def test_there_are_no_more_folds_than_patients(tmp_path: Path, cases: int, folds: int) -> None:
     cohort = read_cohort(write_isles(tmp_path, cases))
     assert plan_preset(cohort, check_cohort(cohort)).preset.training.folds == folds
+
+
+def test_the_library_plans_from_a_folder(tmp_path: Path) -> None:
+    folder = write_msd(tmp_path / "set", cases=2, channels=["T1"])
+    planned = plan_data(folder)
+    cohort = read_cohort(folder)
+    assert planned.plan == plan_preset(cohort, check_cohort(cohort))
+    assert len(planned.report.cases) == 2
+    for file in (folder / "imagesTr").iterdir():
+        file.write_bytes(b"x")
+    with pytest.raises(DataError, match="there is no usable case to plan from") as refusal:
+        plan_data(folder)
+    assert len(refusal.value.problems) == 3, "what is wrong with each case, and the consequence"

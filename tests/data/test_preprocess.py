@@ -1,4 +1,4 @@
-"""Preprocessing, and the way back."""
+"""Preprocessing, and how it is undone."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_crop_is_the_smallest_box_around_any_channel(tmp_path: Path, image) 
     )  # turned to left-right
 
 
-def test_scores_are_over_nonzero_voxels_and_zeros_stay(image) -> None:
+def test_z_scores_are_over_nonzero_voxels_and_zeros_stay(image) -> None:
     scored = zscore(image, nonzero=True)
     for before, after in zip(image, scored, strict=True):
         inside = before != 0
@@ -67,8 +67,8 @@ def test_scores_are_over_nonzero_voxels_and_zeros_stay(image) -> None:
     )  # cropping cannot change them
 
 
-def test_a_background_that_a_file_has_rounded_is_background(tmp_path: Path, image) -> None:
-    """nibabel writes floats as scaled integers, of which none need be zero."""
+def test_a_background_that_a_file_has_rounded_is_zero_again(tmp_path: Path, image) -> None:
+    """nibabel writes floats as scaled integers, and then a zero may become another value."""
     image[1] -= 3 * (image[1] > 0)
     rounded = image + np.array([1e-4, -0.05], np.float32)[:, None, None, None] * (image == 0)
     exact, near = (
@@ -84,7 +84,7 @@ def test_a_background_that_a_file_has_rounded_is_background(tmp_path: Path, imag
     assert far.image.shape == image.shape  # a real background is left as it is
 
 
-def test_scores_can_be_over_all_voxels(image) -> None:
+def test_z_scores_can_be_over_all_voxels(image) -> None:
     scored = zscore(image, nonzero=False)
     np.testing.assert_allclose(scored.mean((1, 2, 3)), 0, atol=1e-5)
     np.testing.assert_allclose(scored.std((1, 2, 3)), 1, atol=1e-5)
@@ -144,7 +144,7 @@ def test_normalization_can_be_left_out(tmp_path: Path, image) -> None:
     np.testing.assert_array_equal(prepared.image, image[:, ::-1])
 
 
-def test_channels_are_clipped_before_all_else(tmp_path: Path, image) -> None:
+def test_channels_are_clipped_first(tmp_path: Path, image) -> None:
     options = {"crop_to_nonzero": False, "normalization": "none"}
     prepared = prepare(tmp_path, image, image[0] > 15, clip=((12.0, 15.0), None), **options)
     plain = prepare(tmp_path, image, image[0] > 15, **options)
@@ -154,8 +154,8 @@ def test_channels_are_clipped_before_all_else(tmp_path: Path, image) -> None:
 
 @pytest.mark.parametrize("exponent", [-145, -110, -80, -60, 60, 70, 90, 120, 127])
 @pytest.mark.parametrize("nonzero", [True, False])
-def test_scores_do_not_depend_on_the_unit_at_all(exponent: int, nonzero: bool) -> None:
-    """Times a power of two, up to the ends of float32: the same bits."""
+def test_z_scores_do_not_depend_on_the_unit(exponent: int, nonzero: bool) -> None:
+    """Intensities times a power of two give the same bits, up to the limits of float32."""
     image = np.random.default_rng(0).integers(-900, 1000, (1, 6, 6, 6)).astype(np.float32) / 1024
     image = (
         image if exponent > -130 else np.rint(16 * image)
@@ -165,7 +165,7 @@ def test_scores_do_not_depend_on_the_unit_at_all(exponent: int, nonzero: bool) -
     assert scored[image != 0].std() == pytest.approx(1, rel=0.1)
 
 
-def test_ordinary_scores_are_the_plain_formula(image) -> None:
+def test_ordinary_z_scores_follow_the_plain_formula(image) -> None:
     """Bit for bit: mean and variance are summed in float64, voxels stay float32."""
     for unit in (1e-12, 1.0, 1e12):
         values = image[0][image[0] != 0] * np.float32(unit)
@@ -175,7 +175,7 @@ def test_ordinary_scores_are_the_plain_formula(image) -> None:
         np.testing.assert_array_equal(scored[image[0] != 0], values)
 
 
-def test_an_image_that_fills_float32_is_prepared(tmp_path: Path, image) -> None:
+def test_an_image_with_the_largest_float32_values_is_prepared(tmp_path: Path, image) -> None:
     usual = prepare(tmp_path / "usual", image - 15 * (image > 0), image[0] > 15)
     large = prepare(tmp_path / "large", np.ldexp(image - 15 * (image > 0), 114), image[0] > 15)
     np.testing.assert_array_equal(large.image, usual.image)
@@ -197,7 +197,7 @@ def test_a_channel_clipped_to_zero_is_zero(tmp_path: Path, image) -> None:
         (0.002, "its 16 x 16 x 16 voxels become 1 x 1 x 1, and"),
     ],
 )
-def test_an_image_blown_up_or_squeezed_by_its_spacing_is_refused(
+def test_an_image_that_resampling_enlarges_or_shrinks_too_much_is_refused(
     tmp_path: Path, image, size, message
 ) -> None:
     with pytest.raises(DataError, match=rf"case: at the model's spacing {message}") as caught:

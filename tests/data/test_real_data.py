@@ -1,4 +1,4 @@
-"""A few real scans through the whole data stage; benchmarks/data.py --real takes all of them."""
+"""A few real scans go through the whole data stage. benchmarks/data.py --real takes all."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_some_cases_are_read_and_give_patches(cohort: Cohort, tmp_path: Path) ->
 
 
 def test_a_label_goes_to_the_grid_of_the_network_and_back(cohort: Cohort) -> None:
-    """Exactly without resampling; with it, the same lesion up to its border."""
+    """Exactly without resampling. With resampling, the same lesion up to its border."""
     case = cohort.cases[0]
     grid = read_image(case).grid
     label = read_label(case, cohort.label_values, grid)
@@ -81,7 +81,7 @@ def test_a_label_goes_to_the_grid_of_the_network_and_back(cohort: Cohort) -> Non
         np.testing.assert_array_equal(back, label)
 
 
-def test_the_published_folds_are_taken() -> None:
+def test_the_published_folds_are_read() -> None:
     cohort = read_cohort(SHARED / "ISLES-2022")
     folds = read_folds(SHARED / "ISLES-2022" / "folds_published.csv", cohort.cases)
     assert {fold: len(names) for fold, names in folds.items()} == {1: 50, 2: 50, 3: 50, 4: 50}
@@ -96,15 +96,17 @@ def test_both_eyes_are_one_patient() -> None:
 
 
 def test_both_sides_of_a_hippocampus_scan_are_one_patient() -> None:
-    """Their intensities say so: they agree in every pair, and hardly ever with the next scan's."""
+    """Their intensities agree in every pair, and hardly ever with the next scan's."""
     cases = read_cohort(SHARED / "Task04_Hippocampus").cases
     medians = [float(np.median(read_image(case).array)) for case in cases]
     pairs = list(itertools.pairwise(zip(cases, medians, strict=True)))
-    alike = [abs(math.log(b / a)) < 0.1 for (_, a), (_, b) in pairs]
+    close = [abs(math.log(b / a)) < 0.1 for (_, a), (_, b) in pairs]
     same = [first.owner == second.owner for (first, _), (second, _) in pairs]
     assert same.count(True) == 55
-    assert all(a for a, s in zip(alike, same, strict=True) if s)
-    assert sum(a for a, s in zip(alike, same, strict=True) if not s) < 0.25 * same.count(False)
+    close_in_pairs = [agree for agree, is_pair in zip(close, same, strict=True) if is_pair]
+    close_to_others = [agree for agree, is_pair in zip(close, same, strict=True) if not is_pair]
+    assert all(close_in_pairs)
+    assert sum(close_to_others) < 0.25 * len(close_to_others)
 
 
 @pytest.mark.parametrize(
@@ -131,6 +133,7 @@ def test_presets_are_right_for_their_data(preset: str, folder: str, tmp_path: Pa
         foreground_fraction=1.0,
         augmentation=data.augmentation,
     )
-    assert sum(sample["target"].flatten(1).sum(1) for sample in patches).min() > 10
+    voxels = [sample["target"].flatten(1).sum(1) for sample in patches]
+    assert sum(voxels).min() > 10
     outputs = make_network(settings)(patches[0]["image"][None])
     assert outputs[0].shape == (1, settings.out_channels, *data.patch_size)

@@ -1,4 +1,4 @@
-"""Single bright voxels are named, wherever an image is read for a user."""
+"""Single bright voxels give a warning whenever an image is read for a user."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_spike_is_named_with_its_channel_and_place(tmp_path: Path, value: floa
     assert f"{abs(value):.4g} at voxel {PLACE}" in problem.message
 
 
-def test_what_is_real_is_no_spike() -> None:
+def test_real_signal_is_not_a_spike() -> None:
     generator = np.random.default_rng(0)
     hot = generator.normal(100, 10, (40, 40, 40))
     hot[20:25, 20:25, 20:25] = 1e5  # a lesion, two in a thousand voxels
@@ -55,7 +55,7 @@ def test_what_is_real_is_no_spike() -> None:
         assert note_spikes("case", ["T1"], Volume(array[None].astype(np.float32), grid)) == []
 
 
-def test_a_spike_that_is_clipped_or_not_scored_is_none(tmp_path: Path) -> None:
+def test_a_spike_that_is_clipped_or_not_normalized_gives_no_warning(tmp_path: Path) -> None:
     case = Case("case", {"T1": Source(write_nifti(tmp_path / "image.nii.gz", spiked()))})
     for options, found in (({}, 1), ({"clip": ((0.0, 100.0),)}, 0), ({"normalization": "none"}, 0)):
         prepared = prepare_case(case, Preprocessing(**options), channels=("T1",))

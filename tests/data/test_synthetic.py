@@ -1,4 +1,4 @@
-"""Synthetic scans: in true layouts, reproducible, plausible, and hard for single voxels."""
+"""Synthetic scans: real layouts, reproducible, plausible, and hard for single voxels."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from factorizer.data.images import read_image, read_label
 from factorizer.data.layouts import read_cohort
 from factorizer.data.matching import select_channels, select_label_values
 from factorizer.data.preprocess import zscore
-from factorizer.data.synthetic import KINDS, write_synthetic
+from factorizer.data.synthetic import KINDS, make_synthetic, write_synthetic
 from factorizer.preset_files import load_preset
+from testkit.bars import CountedBars
 
 runner = CliRunner()
 
@@ -25,7 +26,9 @@ runner = CliRunner()
 @pytest.mark.parametrize(
     ("kind", "layout"), [("brats", "msd"), ("isles22", "isles"), ("hippocampus", "msd")]
 )
-def test_every_kind_is_read_in_its_true_layout(tmp_path: Path, kind: str, layout: str) -> None:
+def test_every_kind_has_the_layout_of_the_real_data_set(
+    tmp_path: Path, kind: str, layout: str
+) -> None:
     folder = tmp_path / kind
     result = runner.invoke(
         app, ["data", "synth", kind, "-o", str(folder), "--cases", "3", "--size", "32"]
@@ -51,7 +54,7 @@ def test_strokes_have_thick_slices_and_empty_cases_among_them(tmp_path: Path) ->
     assert max(volumes) > 3 * min(volumes)
 
 
-def test_the_same_seed_gives_the_same_files_and_another_others(tmp_path: Path) -> None:
+def test_only_the_same_seed_gives_the_same_files(tmp_path: Path) -> None:
     images = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         write_synthetic("hippocampus", tmp_path / name, cases=2, size=32, seed=seed)
@@ -114,7 +117,7 @@ def test_tumours_have_a_core_inside_a_rim_inside_oedema(tumours) -> None:
         assert radii == sorted(radii)
 
 
-def test_contrasts_are_those_of_mri(tumours) -> None:
+def test_contrasts_look_like_mri(tumours) -> None:
     """Enhancing tumour shines on T1Gd, oedema on FLAIR, necrosis is dark on T1Gd."""
     for image, label in tumours:
         flair, _, t1gd, _ = (channel / np.median(channel[channel > 0]) for channel in image)
@@ -123,7 +126,7 @@ def test_contrasts_are_those_of_mri(tumours) -> None:
         assert t1gd[label == 2].mean() < t1gd[label == 1].mean()
 
 
-def test_single_voxels_do_not_tell_tumours(tumours) -> None:
+def test_single_voxels_do_not_reveal_tumours(tumours) -> None:
     """The best logistic regression on four intensities stays far below what shapes allow."""
     data = load_preset("brats").data
     voxels, masks = [], []
@@ -145,3 +148,13 @@ def test_single_voxels_do_not_tell_tumours(tumours) -> None:
 
 def dice(a: np.ndarray, b: np.ndarray) -> float:
     return float(2 * np.count_nonzero(a & b) / max(1, a.sum() + b.sum()))
+
+
+def test_different_seeds_give_cases_different_names(tmp_path: Path) -> None:
+    bars = CountedBars()
+    first = make_synthetic("isles22", tmp_path / "a", cases=2, size=24, progress=bars)
+    second = make_synthetic("isles22", tmp_path / "b", cases=2, size=24, seed=3)
+    assert first == ["sub-strokecase0001", "sub-strokecase0002"]
+    assert second == ["sub-strokecase3001", "sub-strokecase3002"]
+    assert [case.name for case in read_cohort(tmp_path / "a").cases] == first
+    assert bars.done == {"drawing scans": (2, 2)}

@@ -206,7 +206,7 @@ def test_an_option_that_a_system_does_not_have_is_refused(strokes: Path, tmp_pat
     ]
     result = runner.invoke(app, [*command, "--model", "nnunet", "--set", "model.window=4"])
     assert result.exit_code == 2
-    assert "--set got 'model.window=4'; nnunet has no such option, only widths" in result.stderr
+    assert "cannot set 'model.window=4': nnunet has no such option, only widths" in result.stderr
     assert not (tmp_path / "run").exists()
 
 
@@ -253,7 +253,7 @@ def test_one_fold_of_a_cross_validation(strokes: Path, whole: Path, tmp_path: Pa
         ("trainin.max_steps=3", "there is no section 'trainin'; did you mean 'training'"),
         (
             "data.augmentaton.flip.probability=1",
-            r"'augmentaton'; did you mean 'augmentation'; here are labels, regions,",
+            r"'augmentaton'; did you mean 'augmentation'; the sections are labels, regions,",
         ),
         ("data.spacing_mm.x=1", "there is no section 'spacing_mm'"),
         ("training.max_steps", "give path.to.field=value"),
@@ -270,7 +270,7 @@ def test_a_setting_that_would_do_nothing_is_refused() -> None:
     for change, message in (
         (
             "data.augmentation.elastic.axes=[0]",
-            r"but data\.augmentation\.elastic\.probability is 0; set that too",
+            r"data\.augmentation\.elastic\.probability is 0; change that too",
         ),
         ("model.feature_size=8", "has no such option"),
     ):

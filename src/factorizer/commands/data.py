@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     Json,
     add_cells,
@@ -214,44 +215,40 @@ def synth(
 ) -> None:
     """Write synthetic scans in the layout of a real data set: procedural anatomy, no patient,
     public domain."""
-    with progress_bar() as progress:
-        from factorizer.data.synthetic import write_synthetic
+    from factorizer.data.synthetic import write_synthetic
 
-        task = progress.add_task("drawing scans", total=cases)
-        first = 1000 * seed + 1  # cases of another seed have other names
-        write_synthetic(
-            kind,
-            output,
-            cases=cases,
-            size=size,
-            seed=seed,
-            first=first,
-            advance=lambda: progress.advance(task),
-        )
+    first = 1000 * seed + 1  # cases of another seed have other names
+    write_synthetic(
+        kind,
+        output,
+        cases=cases,
+        size=size,
+        seed=seed,
+        first=first,
+        progress=ConsoleProgress(),
+    )
     print_line(f"{escape(str(output))}: {count(cases, 'synthetic case')} of {kind}")
 
 
 def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[Cohort, Report]:
     """List and read a data set, with a progress bar."""
-    with progress_bar() as progress:
-        from factorizer.data.check import check_cohort
-        from factorizer.data.label_values import name_labels
-        from factorizer.data.layouts import read_cohort
-        from factorizer.preset_files import load_preset
+    from factorizer.data.check import check_cohort
+    from factorizer.data.label_values import name_labels
+    from factorizer.data.layouts import read_cohort
+    from factorizer.preset_files import load_preset
 
-        settings: Preset | None = load_preset(preset) if preset else None
-        cohort = read_cohort(
-            folder, mask_suffix=mask_suffix or (settings.data.mask_suffix if settings else None)
-        )
-        cohort = name_labels(cohort, settings.data.labels if settings else None)
-        task = progress.add_task("reading cases", total=len(cohort.cases))
-        report = check_cohort(
-            cohort,
-            channels=settings.data.channels if settings else None,
-            targets=settings.data.targets if settings else None,
-            advance=lambda: progress.advance(task),
-        )
-        return cohort, report
+    settings: Preset | None = load_preset(preset) if preset else None
+    cohort = read_cohort(
+        folder, mask_suffix=mask_suffix or (settings.data.mask_suffix if settings else None)
+    )
+    cohort = name_labels(cohort, settings.data.labels if settings else None)
+    report = check_cohort(
+        cohort,
+        channels=settings.data.channels if settings else None,
+        targets=settings.data.targets if settings else None,
+        progress=ConsoleProgress(),
+    )
+    return cohort, report
 
 
 def draw(cohort: Cohort, report: Report, figure: Path) -> None:

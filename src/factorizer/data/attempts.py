@@ -1,8 +1,9 @@
-"""Work on one case of many: what prevents it is a problem of this case, and the others continue."""
+"""Work on one case of many. A failure is a problem of this case, and the others continue."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import TypeVar
 
 from factorizer.bugs import write_bug_report
@@ -11,27 +12,32 @@ from factorizer.data.cases import DataError, Problem
 from factorizer.errors import FactorizerError
 
 Result = TypeVar("Result")
+WRITING = Lock()  # two threads must not choose the same name for their reports
 
 
-def attempt(case: str, work: Callable[[], Result]) -> tuple[Result | None, list[Problem]]:
-    """Do something with a case: its result, or None and what prevented it.
+def attempt(
+    case: str, work: Callable[[], Result], *, raises: tuple[type[Exception], ...] = ()
+) -> tuple[Result | None, list[Problem]]:
+    """Do `work` for a case. Returns its result, or None and the problems that prevented it.
 
-    An error that nobody raised on purpose is a bug of ours. Its traceback is kept in a file, which
-    the problem names.
+    An error that nobody raised on purpose is a bug of ours. Its traceback goes to a file, which the
+    problem names. Errors of the types `raises` concern all cases, and are raised.
     """
     try:
         with memory_errors(case):
             return work(), []
+    except raises:
+        raise
     except DataError as error:
         return None, list(error.problems)
     except FactorizerError as error:
         return None, [Problem(case, "", str(error), "the other cases continue")]
     except OSError as error:
         file = str(error.filename or "")
-        return None, [
-            Problem(case, file, f"it failed ({error.strerror or error})", "check the file")
-        ]
+        message = f"it failed ({error.strerror or error})"
+        return None, [Problem(case, file, message, "check the file")]
     except Exception as error:
-        report = write_bug_report(error)
+        with WRITING:
+            report = write_bug_report(error)
         message = f"a bug in Factorizer ({type(error).__name__}: {error})"
         return None, [Problem(case, "", message, f"please report it with {report}", "bug")]

@@ -1,10 +1,10 @@
-"""The seven random changes of a training patch, in the paper's order (appendix A), and elastic
+"""The random changes of a training patch: the paper's seven in its order (App. A), and elastic
 deformation.
 
-What is drawn is split from what is done: `draw_augmentation` takes all random numbers from a
-generator, `apply_augmentation` is a plain function of them. MONAI's transforms do the work; its
-random ones draw other distributions than the paper's (a standard deviation for a variance, a scale
-per axis).
+Drawing is separate from doing. `draw_augmentation` takes all random numbers from a generator, and
+`apply_augmentation` is a plain function of them. MONAI's transforms do the work. Its random
+transforms are not used, because they draw from other distributions than the paper: a standard
+deviation instead of a variance, and one scale per axis.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from factorizer.config import Augmentation, Range
 
 @dataclass(frozen=True)
 class Changes:
-    """What happens to one patch; None where it does not."""
+    """What happens to one patch. None means that a change does not happen."""
 
     rotation_degrees: tuple[float, ...] | None = None  # per axis; one angle in 2D
     scale: float | None = None
-    displacement_voxels: float | None = None  # of control points, at most, along each axis
+    displacement_voxels: float | None = None  # largest, of a control point along an axis
     control_spacing_voxels: float = 1.0
-    displacement_axes: tuple[int, ...] | None = None  # all
+    displacement_axes: tuple[int, ...] | None = None  # None means all
     displacement_seed: int = 0
     flips: tuple[bool, ...] = ()  # per axis
     noise_variance: float | None = None
@@ -46,68 +46,67 @@ class Changes:
 def draw_augmentation(
     settings: Augmentation, *, channels: int, dims: int, generator: np.random.Generator
 ) -> Changes:
-    """Draw each change with its probability and from its range."""
+    """Draw for each change whether it happens, and how strong it is.
 
-    def happens(probability: float) -> bool:
-        return bool(generator.random() < probability)
-
-    def uniform(ends: Range) -> float:
-        return float(generator.uniform(*ends))
-
-    affine = settings.affine
-    moved = happens(affine.probability)
-    angles = tuple(
-        uniform(affine.rotation_degrees) * concerns(affine.axes, axis)
-        for axis in range(3 if dims == 3 else 1)
-    )
-    scale = uniform(affine.scale)
-    flips = tuple(
-        happens(settings.flip.probability) and concerns(settings.flip.axes, axis)
-        for axis in range(dims)
-    )
-    noise = (
-        uniform(settings.gaussian_noise.variance)
-        if happens(settings.gaussian_noise.probability)
-        else None
-    )
-    seed = int(generator.integers(2**31))
+    Elastic deformation is drawn last, so the paper's seven changes are the same with and without
+    it.
+    """
+    draw = Draw(generator)
+    affine, flip = settings.affine, settings.flip
+    moves = draw.happens(affine.probability)
+    angles = []
+    for axis in range(3 if dims == 3 else 1):
+        angles.append(draw.uniform(affine.rotation_degrees) * concerns(affine.axes, axis))
+    scale = draw.uniform(affine.scale)
+    flips = []
+    for axis in range(dims):
+        flips.append(draw.happens(flip.probability) and concerns(flip.axes, axis))
+    noise = draw.maybe(settings.gaussian_noise.probability, settings.gaussian_noise.variance)
+    noise_seed = draw.seed()
     smoothing = settings.gaussian_smoothing
-    sigmas = tuple(
-        uniform(smoothing.sigma_voxels) if happens(smoothing.probability) else None
-        for _ in range(channels)
-    )
-    factor = (
-        uniform(settings.scale_intensity.factor)
-        if happens(settings.scale_intensity.probability)
-        else None
-    )
-    offset = (
-        uniform(settings.shift_intensity.offset)
-        if happens(settings.shift_intensity.probability)
-        else None
-    )
-    gamma = (
-        uniform(settings.adjust_contrast.gamma)
-        if happens(settings.adjust_contrast.probability)
-        else None
-    )
-    elastic = settings.elastic  # last, so that the paper's seven are the same with and without it
-    displacement = uniform(elastic.displacement_voxels) if happens(elastic.probability) else None
+    sigmas = []
+    for _ in range(channels):
+        sigmas.append(draw.maybe(smoothing.probability, smoothing.sigma_voxels))
+    factor = draw.maybe(settings.scale_intensity.probability, settings.scale_intensity.factor)
+    offset = draw.maybe(settings.shift_intensity.probability, settings.shift_intensity.offset)
+    gamma = draw.maybe(settings.adjust_contrast.probability, settings.adjust_contrast.gamma)
+    elastic = settings.elastic
+    displacement = draw.maybe(elastic.probability, elastic.displacement_voxels)
     return Changes(
-        rotation_degrees=angles if moved else None,
-        scale=scale if moved else None,
+        rotation_degrees=tuple(angles) if moves else None,
+        scale=scale if moves else None,
         displacement_voxels=displacement,
         control_spacing_voxels=elastic.control_spacing_voxels,
         displacement_axes=elastic.axes,
-        displacement_seed=int(generator.integers(2**31)),
-        flips=flips,
+        displacement_seed=draw.seed(),
+        flips=tuple(flips),
         noise_variance=noise,
-        noise_seed=seed,
-        smoothing_sigmas=sigmas,
+        noise_seed=noise_seed,
+        smoothing_sigmas=tuple(sigmas),
         intensity_factor=factor,
         intensity_offset=offset,
         gamma=gamma,
     )
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Random numbers for changes."""
+
+    generator: np.random.Generator
+
+    def happens(self, probability: float) -> bool:
+        return bool(self.generator.random() < probability)
+
+    def uniform(self, ends: Range) -> float:
+        return float(self.generator.uniform(*ends))
+
+    def maybe(self, probability: float, ends: Range) -> float | None:
+        """A number of the range with this probability, otherwise None."""
+        return self.uniform(ends) if self.happens(probability) else None
+
+    def seed(self) -> int:
+        return int(self.generator.integers(2**31))
 
 
 def concerns(axes: Sequence[int] | None, axis: int) -> bool:
@@ -117,88 +116,100 @@ def concerns(axes: Sequence[int] | None, axis: int) -> bool:
 def apply_augmentation(
     image: Tensor, label: Tensor, changes: Changes, spacing_mm: Sequence[float] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Change a patch (C, *spatial) and its label map (*spatial); labels move by nearest neighbour.
+    """Change a patch (C, *spatial) and its label map (*spatial). Labels move by nearest neighbour.
 
-    With `spacing_mm` of the voxels rotation and deformation are in space: they do not shear thick
-    slices. What comes from outside the patch is zero.
+    `spacing_mm` is the size of a voxel. With it, rotation and deformation happen in space and do
+    not shear thick slices. Voxels that come from outside the patch are zero.
     """
     if changes.rotation_degrees is not None or changes.displacement_voxels is not None:
         places = places_looked_up(label.shape, changes, spacing_mm)
         image = look_up(image, places, "bilinear")
         label = look_up(label[None].float(), places, "nearest")[0].to(label.dtype)
     axes = [axis for axis, flipped in enumerate(changes.flips) if flipped]
-    image, label = image.flip([axis + 1 for axis in axes]), label.flip(axes)
+    image = image.flip([axis + 1 for axis in axes])
+    label = label.flip(axes)
+    return change_intensities(image, changes).contiguous(), label.contiguous()
+
+
+def change_intensities(image: Tensor, changes: Changes) -> Tensor:
+    """Noise, smoothing, factor, offset and contrast of a patch (C, *spatial)."""
     if changes.noise_variance is not None:
         generator = torch.Generator().manual_seed(changes.noise_seed)
         image = image + torch.randn(image.shape, generator=generator) * changes.noise_variance**0.5
     if any(sigma is not None for sigma in changes.smoothing_sigmas):
-        smoothed = zip(image, changes.smoothing_sigmas, strict=True)
-        image = torch.stack(
-            [x if s is None else as_tensor(GaussianSmooth(s)(x[None]))[0] for x, s in smoothed]
-        )
+        image = smooth_channels(image, changes.smoothing_sigmas)
     if changes.intensity_factor is not None:
         image = image * changes.intensity_factor
     if changes.intensity_offset is not None:
         image = image + changes.intensity_offset
-    if changes.gamma is not None:  # on intensities mapped from the patch's range to 0..1, and back
+    if changes.gamma is not None:  # it acts on the patch's range mapped to 0..1
         image = as_tensor(AdjustContrast(changes.gamma)(image))
-    return image.contiguous(), label.contiguous()
+    return image
+
+
+def smooth_channels(image: Tensor, sigmas: Sequence[float | None]) -> Tensor:
+    """(C, *spatial) with each channel blurred by its sigma; None leaves a channel as it is."""
+    smoothed = []
+    for channel, sigma in zip(image, sigmas, strict=True):
+        if sigma is not None:
+            channel = as_tensor(GaussianSmooth(sigma)(channel[None]))[0]
+        smoothed.append(channel)
+    return torch.stack(smoothed)
 
 
 def places_looked_up(
     shape: Sequence[int], changes: Changes, spacing_mm: Sequence[float] | None
 ) -> Tensor:
-    """Where each voxel of the changed patch comes from: voxels from the centre (dims + 1, *shape),
-    homogeneous."""
+    """Where each voxel of the changed patch comes from.
+
+    The result (dims + 1, *shape) is in homogeneous coordinates: voxels from the centre.
+    """
     dims = len(shape)
-    voxel = [s / min(spacing_mm) for s in spacing_mm] if spacing_mm else [1.0] * dims
-    to_space, to_voxels = (
-        create_scale(dims, s, backend="torch") for s in (voxel, [1 / v for v in voxel])
-    )
-    rotation = create_rotate(
-        dims, [radians(a) for a in changes.rotation_degrees or [0.0] * dims], backend="torch"
-    )
+    sides = [1.0] * dims  # of a voxel, over the smallest
+    if spacing_mm:
+        sides = [side / min(spacing_mm) for side in spacing_mm]
+    angles = [radians(angle) for angle in changes.rotation_degrees or [0.0] * dims]
+    to_space = create_scale(dims, sides, backend="torch")
     scaling = create_scale(dims, [1 / (changes.scale or 1.0)] * dims, backend="torch")
-    places, _ = AffineGrid(affine=to_voxels @ rotation @ scaling @ to_space, dtype=np.float32)(
-        shape
-    )
-    places = as_tensor(places)
+    rotation = create_rotate(dims, angles, backend="torch")
+    to_voxels = create_scale(dims, [1 / side for side in sides], backend="torch")
+    affine = to_voxels @ rotation @ scaling @ to_space
+    places = as_tensor(AffineGrid(affine=affine, dtype=np.float32)(shape)[0])
     if changes.displacement_voxels is not None:
-        places[:dims] += displacement_field(shape, changes, voxel)
+        places[:dims] += displacement_field(shape, changes, sides)
     return places
 
 
-def displacement_field(shape: Sequence[int], changes: Changes, voxel: Sequence[float]) -> Tensor:
+def displacement_field(shape: Sequence[int], changes: Changes, sides: Sequence[float]) -> Tensor:
     """A free-form deformation (D. Rueckert et al. 1999): cubic B-splines between displaced control
     points.
 
-    `voxel` is the side of a voxel per axis, over the smallest; the result (dims, *shape) is in
-    voxels.
+    `sides` are the sides of a voxel over the smallest. The result (dims, *shape) is in voxels.
     """
     assert changes.displacement_voxels is not None
-    bases = [
-        spline_basis(n, changes.control_spacing_voxels / side)
-        for n, side in zip(shape, voxel, strict=True)
-    ]  # (n, control points) per axis
+    bases = []  # per axis (size, control points)
+    for size, side in zip(shape, sides, strict=True):
+        bases.append(spline_basis(size, changes.control_spacing_voxels / side))
+    points = [basis.shape[1] for basis in bases]
     generator = torch.Generator().manual_seed(changes.displacement_seed)
-    field = (
-        torch.rand(len(shape), *(basis.shape[1] for basis in bases), generator=generator) * 2 - 1
-    )
-    for basis in bases:
-        field = torch.tensordot(
-            field, basis, dims=([1], [1])
-        )  # an axis in front is interpolated and comes last
-    moves = [concerns(changes.displacement_axes, axis) / side for axis, side in enumerate(voxel)]
+    field = torch.rand(len(shape), *points, generator=generator) * 2 - 1
+    for basis in bases:  # interpolates the first spatial axis, which becomes the last
+        field = torch.tensordot(field, basis, dims=([1], [1]))
+    moves = [concerns(changes.displacement_axes, axis) / side for axis, side in enumerate(sides)]
     return field * changes.displacement_voxels * torch.tensor(moves).view(-1, *[1] * len(shape))
 
 
 def spline_basis(size: int, distance: float) -> Tensor:
-    """Weights (size, control points) of control points `distance` voxels apart, one of them in the
-    centre."""
+    """Weights (size, control points) of control points `distance` voxels apart.
+
+    One control point is in the centre.
+    """
     places = (np.arange(size) - (size - 1) / 2) / distance
     reach = int(places[-1]) + 2
     points = np.arange(-reach, reach + 1)
-    cubic = BSpline.basis_element([-2, -1, 0, 1, 2], extrapolate=False)  # NaN where it is zero
+    cubic = BSpline.basis_element(
+        [-2, -1, 0, 1, 2], extrapolate=False
+    )  # NaN outside of its support
     return torch.from_numpy(np.nan_to_num(cubic(places[:, None] - points))).float()
 
 
@@ -207,5 +218,5 @@ def look_up(x: Tensor, places: Tensor, mode: str) -> Tensor:
 
 
 def as_tensor(x: Tensor) -> Tensor:
-    """A plain tensor from MONAI's, which carries metadata along."""
+    """A plain tensor instead of MONAI's, which carries metadata."""
     return x.as_subclass(torch.Tensor)

@@ -1,5 +1,4 @@
-"""How much memory there is, and what a case gets that would take more, or whose file cannot be
-opened."""
+"""Cases that need more memory than there is, and files that cannot be opened."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ REMEDY = "close other programs, resample or crop the image, or use a machine wit
 
 
 def refuse_too_large(case: str, file: str, wanted: float, what: str) -> None:
-    """An error where something with a case takes more bytes than there are."""
+    """Refuse work on a case that needs more bytes than this process can have."""
     free = usable_bytes()
     if wanted > free:
         message = f"{what} takes about {wanted / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
@@ -23,28 +22,27 @@ def refuse_too_large(case: str, file: str, wanted: float, what: str) -> None:
 
 @contextmanager
 def memory_errors(case: str, file: str = "") -> Iterator[None]:
-    """Memory that runs out is a problem of the case, so that others can be worked on."""
+    """Turn an error of memory into a problem of the case, so that other cases can continue."""
+    problem = Problem(case, file, "it takes more memory than there is", REMEDY)
     try:
         yield
     except MemoryError:
-        raise DataError(Problem(case, file, "it takes more memory than there is", REMEDY)) from None
+        raise DataError(problem) from None
     except RuntimeError as error:
-        if "allocate memory" not in str(error):  # as PyTorch says it
+        if "allocate memory" not in str(error):  # PyTorch's words
             raise
-        raise DataError(Problem(case, file, "it takes more memory than there is", REMEDY)) from None
+        raise DataError(problem) from None
 
 
 @contextmanager
 def opening_errors(case: str, file: Path) -> Iterator[None]:
-    """A file that is missing, forbidden or larger than memory is a problem of its case."""
+    """Turn an error of opening a file into a problem of its case."""
+    missing = Problem(case, str(file), "the file is missing", "add it, or remove the case")
+    forbidden = Problem(case, str(file), "the file cannot be read", "give yourself permission")
     try:
         with memory_errors(case, str(file)):
             yield
     except FileNotFoundError:
-        raise DataError(
-            Problem(case, str(file), "the file is missing", "add it, or remove the case")
-        ) from None
+        raise DataError(missing) from None
     except PermissionError:
-        raise DataError(
-            Problem(case, str(file), "the file cannot be read", "give yourself permission")
-        ) from None
+        raise DataError(forbidden) from None

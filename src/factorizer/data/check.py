@@ -1,46 +1,51 @@
-"""`factorizer data check`: read every image and label of a data set, and say what is there and what
-is wrong."""
+"""`factorizer data check`: read every image and label of a data set, and report problems."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from math import prod
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
 
+from factorizer.config import Preset, Range
+from factorizer.data.attempts import attempt
 from factorizer.data.cases import Case, Cohort, DataError, Problem
-from factorizer.data.images import read_image, read_label
+from factorizer.data.images import Array, Volume, read_image, read_label
 from factorizer.data.intensities import Intensities, describe_intensities
 from factorizer.data.label_values import name_labels
+from factorizer.data.layouts import read_cohort
 from factorizer.data.matching import note_renamed_labels, select_channels, select_label_values
 from factorizer.data.spikes import note_spikes
 from factorizer.hardware import available_cores
+from factorizer.progress import SILENT, Progress
 from factorizer.targets import Targets
 from factorizer.words import count
+
+FOREGROUND_PERCENTILES = (0.5, 99.5)
 
 
 @dataclass(frozen=True)
 class CaseSummary:
-    """What a case is like, in canonical orientation."""
+    """The properties of a case, in canonical orientation."""
 
     name: str
     shape: tuple[int, ...]
     spacing_mm: tuple[float, ...]
-    ranges: Mapping[str, tuple[float, float]]  # of each channel
-    foreground_ranges: Mapping[
-        str, tuple[float, float]
-    ]  # from the 0.5th to the 99.5th percentile, where a label is
+    ranges: Mapping[str, Range]  # of each channel
+    foreground_ranges: Mapping[str, Range]  # percentiles of labelled voxels, for each channel
     label_voxels: Mapping[str, int] | None  # of each label; None without a label map
     region_ml: Mapping[str, float] | None  # volume of each region; in 2D thousands of pixels
-    intensities: Mapping[str, Intensities]  # of each channel: shares of its voxels
+    intensities: Mapping[str, Intensities]  # of each channel
 
     @property
     def ml(self) -> float:
-        """Of all labels together; in 2D thousands of pixels."""
+        """The volume of all labels together; in 2D thousands of pixels."""
         return sum((self.label_voxels or {}).values()) * prod(self.spacing_mm) / 1000
 
     @property
@@ -50,7 +55,7 @@ class CaseSummary:
 
 @dataclass(frozen=True)
 class Report:
-    """The cases that can be used and all problems."""
+    """What a check found: the usable cases, and all problems."""
 
     layout: str
     channels: tuple[str, ...]
@@ -74,44 +79,102 @@ class Report:
         return {**asdict(self), "empty_cases": self.empty_cases}
 
     def lines(self) -> dict[str, str]:
-        """The summary as title and text."""
-        cases, wrong = self.cases, {problem.case for problem in self.errors if problem.case}
-        unread = len(wrong - {case.name for case in cases})
+        """The summary, as titles and texts."""
         lines = {
             "layout": self.layout,
-            "cases": f"{len(cases)} read, {len(wrong) - unread} of them with errors; {unread} "
-            "could not be read",
+            "cases": self.count_cases(),
             "problems": f"{count(len(self.errors), 'error')}, "
             f"{count(len(self.warnings), 'warning')}",
             "channels": ", ".join(self.channels),
         }
-        if not cases:
-            return lines
-        lines["shape"] = spread_per_axis([case.shape for case in cases], "{:.0f}")
-        lines["spacing, mm"] = spread_per_axis([case.spacing_mm for case in cases], "{:.2f}")
-        for channel in cases[0].ranges:
-            low, high = zip(*(case.ranges[channel] for case in cases), strict=True)
+        if self.cases:
+            lines |= self.image_lines() | self.label_lines()
+        return lines
+
+    def count_cases(self) -> str:
+        wrong = {problem.case for problem in self.errors if problem.case}
+        unread = len(wrong - {case.name for case in self.cases})
+        return (
+            f"{len(self.cases)} read, {len(wrong) - unread} of them with errors; {unread} could "
+            "not be read"
+        )
+
+    def image_lines(self) -> dict[str, str]:
+        """Shapes, spacings and intensities over all cases."""
+        lines = {
+            "shape": spread_per_axis([case.shape for case in self.cases], "{:.0f}"),
+            "spacing, mm": spread_per_axis([case.spacing_mm for case in self.cases], "{:.2f}"),
+        }
+        for channel in self.cases[0].ranges:
+            lowest = min(case.ranges[channel][0] for case in self.cases)
+            maxima = [case.ranges[channel][1] for case in self.cases]
             lines[f"intensity, {channel}"] = (
-                f"{min(low):.4g} to {max(high):.4g} (median maximum {median(high):.4g})"
+                f"{lowest:.4g} to {max(maxima):.4g} (median maximum {median(maxima):.4g})"
             )
-        labelled = [
-            case for case in cases if case.label_voxels is not None and case.region_ml is not None
-        ]
-        if not labelled:
-            return lines | {"labels": "none"}
+        return lines
+
+    def label_lines(self) -> dict[str, str]:
+        """Labels and regions over all labelled cases."""
+        voxels_of = [case.label_voxels for case in self.cases if case.label_voxels is not None]
+        ml_of = [case.region_ml for case in self.cases if case.region_ml is not None]
+        if not voxels_of or not ml_of:
+            return {"labels": "none"}
+        lines = {}
         for label, value in self.labels.items():
-            voxels = [case.label_voxels[label] for case in labelled if case.label_voxels]
+            voxels = [case[label] for case in voxels_of]
             present = count(sum(number > 0 for number in voxels), "case")
             unit = "voxel" if set(voxels) == {1} else "voxels"
             lines[f"label {value}, {label}"] = f"in {present}; {spread(voxels, '{:.0f}')} {unit}"
-        unit = "ml" if len(cases[0].shape) == 3 else "1000 pixels"
-        for region in labelled[0].region_ml or ():
-            volumes = [case.region_ml[region] for case in labelled if case.region_ml]
+        unit = "ml" if len(self.cases[0].shape) == 3 else "1000 pixels"
+        for region in ml_of[0]:
+            volumes = [case[region] for case in ml_of]
             lines[f"region {region}"] = f"{spread(volumes, '{:.2f}')} {unit}"
-        lines["empty masks"] = f"{len(self.empty_cases)}" + (
-            f" ({', '.join(self.empty_cases)})" if self.empty_cases else ""
-        )
+        names = f" ({', '.join(self.empty_cases)})" if self.empty_cases else ""
+        lines["empty masks"] = f"{len(self.empty_cases)}{names}"
         return lines
+
+
+@dataclass(frozen=True)
+class CheckedData:
+    """A data set whose cases were read: the cohort with names for its labels, and the report."""
+
+    cohort: Cohort
+    report: Report
+
+
+def check_data(
+    folder: Path,
+    *,
+    preset: Preset | None = None,
+    mask_suffix: str | None = None,
+    progress: Progress = SILENT,
+) -> CheckedData:
+    """Read every image and label of a data set, and report what is wrong.
+
+    A case that cannot be read is a problem of the report, and the others continue.
+
+    Args:
+        folder: The data set: its folder, or a CSV or JSON list of cases.
+        preset: Check against its channels, labels and regions. Otherwise the data set's own count.
+        mask_suffix: The end of 2D masks' names, such as _1stHO. Otherwise it is the preset's.
+        progress: Where bars go.
+
+    Example:
+        >>> checked = check_data(Path("Task04_Hippocampus"))  # doctest: +SKIP
+        >>> [str(problem) for problem in checked.report.errors]  # doctest: +SKIP
+        []
+    """
+    data = preset.data if preset else None
+    usual_suffix = data.mask_suffix if data else None
+    cohort = read_cohort(folder, mask_suffix=mask_suffix or usual_suffix)
+    cohort = name_labels(cohort, data.labels if data else None)
+    report = check_cohort(
+        cohort,
+        channels=data.channels if data else None,
+        targets=data.targets if data else None,
+        progress=progress,
+    )
+    return CheckedData(cohort, report)
 
 
 def check_cohort(
@@ -119,10 +182,12 @@ def check_cohort(
     *,
     channels: Sequence[str] | None = None,
     targets: Targets | None = None,
-    advance: Callable[[], object] = lambda: None,
+    progress: Progress = SILENT,
 ) -> Report:
-    """Read everything, with the channels, labels and regions of a preset, or with the data set's
-    own."""
+    """Read all cases of a data set. A case that fails is a problem, and the others continue.
+
+    Channels and targets are those of a preset. Unless given, they are the data set's own.
+    """
     cohort = name_labels(cohort, targets.labels if targets else None)
     targets = targets or targets_of(cohort)
     labels = targets.labels
@@ -135,16 +200,13 @@ def check_cohort(
         return Report(cohort.layout, cohort.channels, labels, (), [*problems, *error.problems])
 
     def work(case: Case) -> tuple[CaseSummary | None, list[Problem]]:
-        try:
-            return summarize(case, names, values, targets)
-        except DataError as error:
-            return None, list(error.problems)
-        finally:
-            advance()
+        result, failures = attempt(case.name, partial(summarize, case, names, values, targets))
+        return (None, failures) if result is None else result
 
     summaries = []
     with ThreadPoolExecutor(available_cores()) as pool:
-        for summary, found in pool.map(work, cohort.cases):
+        results = pool.map(work, cohort.cases)
+        for summary, found in progress.follow(results, "reading cases", total=len(cohort.cases)):
             problems += found
             if summary is not None:
                 summaries.append(summary)
@@ -152,8 +214,7 @@ def check_cohort(
 
 
 def targets_of(cohort: Cohort) -> Targets:
-    """The labels and regions that a data set names itself. Each label is a region unless it says
-    otherwise."""
+    """The labels and regions of a data set. Without regions of its own, each label is a region."""
     regions = cohort.regions or {name: (name,) for name in cohort.labels}
     return Targets(cohort.labels, regions)
 
@@ -164,56 +225,70 @@ def summarize(
     label_values: Mapping[int, int],
     targets: Targets,
 ) -> tuple[CaseSummary, list[Problem]]:
+    """Read a case: its properties, and warnings."""
     volume = read_image(case, channels)
     problems = note_spikes(case.name, channels, volume)
     ranges, intensities = {}, {}
     for channel, array in zip(channels, volume.array, strict=True):
-        ranges[channel] = (float(array.min()), float(array.max()))
+        low, high = float(array.min()), float(array.max())
+        ranges[channel] = (low, high)
         intensities[channel] = describe_intensities(array)
-        if ranges[channel][0] == ranges[channel][1]:
+        if low == high:
             file = str(case.channels[channel].file)
-            message = f"every voxel of channel {channel} is {ranges[channel][0]:g}"
+            message = f"every voxel of channel {channel} is {low:g}"
             problems.append(Problem(case.name, file, message, "look at the image", "warning"))
-    ml = prod(volume.spacing_mm) / 1000
-    region_ml = label_voxels = None
-    foreground: dict[str, tuple[float, float]] = {}
+    label_voxels = region_ml = None
+    foreground: dict[str, Range] = {}
     if case.label is not None:
         label = read_label(case, label_values, volume.grid)
-        label_voxels = {
-            name: int(np.count_nonzero(label == value)) for name, value in targets.labels.items()
-        }
-        masks = targets.masks(label)
-        region_ml = {
-            name: float(np.count_nonzero(mask) * ml)
-            for name, mask in zip(targets.regions, masks, strict=True)
-        }
-        if label.any():
-            ends = (np.percentile(x[label > 0], (0.5, 99.5)).tolist() for x in volume.array)
-            foreground = {
-                channel: (low, high) for channel, (low, high) in zip(channels, ends, strict=True)
-            }
-    shape = tuple(volume.array.shape[1:])
+        label_voxels = count_voxels(label, targets)
+        region_ml = measure_regions(label, targets, volume.spacing_mm)
+        foreground = labelled_ranges(channels, volume, label)
     summary = CaseSummary(
-        case.name,
-        shape,
-        volume.spacing_mm,
-        ranges,
-        foreground,
-        label_voxels,
-        region_ml,
-        intensities,
+        name=case.name,
+        shape=tuple(volume.array.shape[1:]),
+        spacing_mm=volume.spacing_mm,
+        ranges=ranges,
+        foreground_ranges=foreground,
+        label_voxels=label_voxels,
+        region_ml=region_ml,
+        intensities=intensities,
     )
     return summary, problems
 
 
+def count_voxels(label: Array, targets: Targets) -> dict[str, int]:
+    """The number of voxels of each label."""
+    return {name: int(np.count_nonzero(label == value)) for name, value in targets.labels.items()}
+
+
+def measure_regions(
+    label: Array, targets: Targets, spacing_mm: Sequence[float]
+) -> dict[str, float]:
+    """The volume of each region in ml; in 2D thousands of pixels."""
+    ml = prod(spacing_mm) / 1000
+    volumes = {}
+    for name, mask in zip(targets.regions, targets.masks(label), strict=True):
+        volumes[name] = float(np.count_nonzero(mask) * ml)
+    return volumes
+
+
+def labelled_ranges(channels: Sequence[str], volume: Volume, label: Array) -> dict[str, Range]:
+    """The range of labelled voxels in each channel; empty if no voxel is labelled."""
+    ranges: dict[str, Range] = {}
+    if label.any():
+        for channel, array in zip(channels, volume.array, strict=True):
+            low, high = np.percentile(array[label > 0], FOREGROUND_PERCENTILES).tolist()
+            ranges[channel] = (low, high)
+    return ranges
+
+
 def spread(values: Sequence[float], form: str) -> str:
-    """One number, or lowest, median and highest."""
+    """One number if all are equal, otherwise lowest, median and highest."""
     low, high = form.format(min(values)), form.format(max(values))
     return low if low == high else f"{low} / {form.format(median(values))} / {high}"
 
 
 def spread_per_axis(values: Sequence[Sequence[float]], form: str) -> str:
-    return " x ".join(
-        f"({text})" if "/" in (text := spread(axis, form)) else text
-        for axis in zip(*values, strict=True)
-    )
+    texts = [spread(axis, form) for axis in zip(*values, strict=True)]
+    return " x ".join(f"({text})" if "/" in text else text for text in texts)

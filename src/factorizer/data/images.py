@@ -1,5 +1,7 @@
-"""Reading images: NIfTI and 2D pictures into arrays in one orientation, or an error that names file
-and remedy."""
+"""Reading images: NIfTI and 2D images become arrays in one orientation.
+
+A file that cannot be used is an error that names the file and a remedy.
+"""
 
 from __future__ import annotations
 
@@ -19,18 +21,22 @@ from factorizer.data.cases import Case, DataError, Problem, Source, list_some
 from factorizer.data.naming import is_picture
 from factorizer.data.nifti import read_header, read_voxels
 from factorizer.data.pictures import picture_shape, read_mask, read_picture
+from factorizer.words import count
 
 Array = NDArray[Any]
-GRID_TOLERANCE = 0.1  # of a voxel, by which two grids may be apart
-LARGE_BYTES = 2**29  # from which on an image that is all but empty is refused
-EMPTY_EXPANSION = 300  # times that a file with something to see is never smaller than its voxels
-LABEL_ROUNDING = 1e-3  # by which the values of labels stored with a scale factor may be off
+GRID_TOLERANCE = 0.1  # voxels by which two grids may be apart
+LARGE_BYTES = 2**29  # an image of this size is refused if it is almost empty
+EMPTY_EXPANSION = 300  # voxels of a file that shows something never take so many times its bytes
+LABEL_ROUNDING = 1e-3  # labels stored with a scale factor may be off by this much
+BRIGHT = 128  # a binary mask that is not stored as 0 and 1 has values of at least this
 
 
 @dataclass(frozen=True, eq=False)
 class VoxelGrid:
-    """A grid of voxels in space: shape (X, Y, Z) and the affine from voxel indices to mm; 2D
-    without an affine."""
+    """A grid of voxels in space: its shape (X, Y, Z) and the affine from voxel indices to mm.
+
+    The affine of a 2D image (H, W) is the identity.
+    """
 
     shape: tuple[int, ...]
     affine: NDArray[np.float64]
@@ -44,15 +50,15 @@ class VoxelGrid:
         return tuple(np.linalg.norm(self.affine[: self.dims, : self.dims], axis=0).tolist())
 
     def differs_from(self, other: VoxelGrid) -> str:
-        """In which way two grids are not the same; "" if they are."""
+        """How two grids differ; "" if they are the same."""
         if self.shape != other.shape:
             return f"its shape is {self.shape}, not {other.shape}"
-        corners = np.array(np.meshgrid(*((0, n - 1) for n in self.shape))).reshape(self.dims, -1)
+        ends = [(0, size - 1) for size in self.shape]
+        corners = np.array(np.meshgrid(*ends)).reshape(self.dims, -1)
         corners = np.vstack((corners, np.ones(corners.shape[1])))
-        with np.errstate(over="ignore", invalid="ignore"):  # of an origin that cannot be
-            apart = np.linalg.norm(
-                ((self.affine - other.affine) @ corners)[: self.dims], axis=0
-            ).max()
+        with np.errstate(over="ignore", invalid="ignore"):  # if an origin is impossible
+            shifts = ((self.affine - other.affine) @ corners)[: self.dims]
+            apart = np.linalg.norm(shifts, axis=0).max()
         if not apart <= GRID_TOLERANCE * min(other.spacing_mm):
             return f"its corners are up to {apart:.2f} mm away"
         return ""
@@ -60,10 +66,10 @@ class VoxelGrid:
 
 @dataclass(frozen=True, eq=False)
 class Volume:
-    """An array (C, *spatial) in the orientation nearest to left-right, posterior-anterior,
-    inferior-superior.
+    """An array (C, *spatial) in canonical orientation, and the grid of its file.
 
-    `grid` is that of the file, before it was turned; `restore_orientation` turns an array back.
+    Canonical is the orientation nearest to left-right, posterior-anterior, inferior-superior.
+    `restore_orientation` turns an array back to the orientation of the file.
     """
 
     array: Array
@@ -76,7 +82,7 @@ class Volume:
 
 
 def canonical_grid(grid: VoxelGrid) -> VoxelGrid:
-    """The grid after turning its axes into canonical order."""
+    """The grid in canonical orientation."""
     if grid.dims == 2:
         return grid
     orientation = io_orientation(grid.affine)
@@ -102,61 +108,67 @@ def restore_orientation(array: Array, grid: VoxelGrid) -> Array:
 
 
 def turn(array: Array, orientation: Array) -> Array:
-    """nibabel's reorientation, with the channel axis in front kept."""
+    """nibabel's reorientation of (C, *spatial), which leaves the channel axis alone."""
     return np.moveaxis(apply_orientation(np.moveaxis(array, 0, -1), orientation), -1, 0)
 
 
 def read_image(case: Case, channels: Sequence[str] | None = None) -> Volume:
-    """The channels of a case, in the order given, as float32."""
+    """The channels of a case as float32, in the order given."""
     wanted = channels or tuple(case.channels)
     missing = [channel for channel in wanted if channel not in case.channels]
     if missing:
         have = ", ".join(case.channels) or "none"
-        message = f"channel {', '.join(missing)} is missing (there is {have})"
-        raise DataError(
-            Problem(case.name, "", message, "add the file, or name other channels in the preset")
-        )
-    files = {case.channels[channel].file: None for channel in wanted}  # in order, each once
+        message = f"channel {', '.join(missing)} is missing (the case has {have})"
+        remedy = "add the file, or name other channels in the preset"
+        raise DataError(Problem(case.name, "", message, remedy))
+    files = dict.fromkeys(case.channels[channel].file for channel in wanted)  # each once, in order
     opened = {file: open_image(case.name, file) for file in files}
     first = opened[case.channels[wanted[0]].file].grid
     for channel in wanted:
         check_channel(case, channel, opened[case.channels[channel].file], first, wanted)
     check_size(case, opened, prod(first.shape) * len(wanted))
+    with memory_errors(case.name):
+        array = np.stack(read_channels(case, wanted, opened))
+        return Volume(turn_to_canonical(array, first), first)
+
+
+def read_channels(
+    case: Case, wanted: Sequence[str], opened: Mapping[Path, ImageFile]
+) -> list[Array]:
+    """The voxels of each channel. A file that holds several channels is read once."""
     arrays: list[Array] = []
     voxels: dict[Path, Array] = {}
-    with memory_errors(case.name):
-        for channel in wanted:
-            source = case.channels[channel]
-            if source.file not in voxels:
-                voxels[source.file] = opened[source.file].read()
-            array = voxels[source.file]
-            array = array[..., source.index] if array.ndim > first.dims else array
-            arrays.append(check_voxels(case.name, channel, source, array))
-        return Volume(turn_to_canonical(np.stack(arrays), first), first)
+    for channel in wanted:
+        source = case.channels[channel]
+        image = opened[source.file]
+        if source.file not in voxels:
+            voxels[source.file] = image.read()
+        array = voxels[source.file]
+        if array.ndim > image.grid.dims:
+            array = array[..., source.index]
+        arrays.append(check_voxels(case.name, channel, source, array))
+    return arrays
 
 
 def check_channel(
     case: Case, channel: str, image: ImageFile, first: VoxelGrid, wanted: Sequence[str]
 ) -> None:
-    """A channel's file lies on the grid of the first, and holds as many channels as expected."""
+    """Refuse a file on another grid than the first channel, or with a wrong number of channels."""
     source = case.channels[channel]
     difference = image.grid.differs_from(first)
     if difference:
         message = f"channel {channel} is not on the grid of {wanted[0]}: {difference}"
-        raise DataError(
-            Problem(
-                case.name, str(source.file), message, f"register and resample it to {wanted[0]}"
-            )
-        )
+        remedy = f"register and resample it to {wanted[0]}"
+        raise DataError(Problem(case.name, str(source.file), message, remedy))
     check_count(case.name, source, image, wanted)
 
 
 def check_count(case: str, source: Source, image: ImageFile, wanted: Sequence[str] = ()) -> None:
-    """A file holds as many channels as it should."""
-    count = image.shape[-1] if len(image.shape) > image.grid.dims else 1
-    if count != source.count:
+    """Refuse a file that does not hold as many channels as it should."""
+    found = image.shape[-1] if len(image.shape) > image.grid.dims else 1
+    if found != source.count:
         message = (
-            f"it holds {count} channel{'s' * (count > 1)} (shape {image.shape}), but should hold "
+            f"it holds {count(found, 'channel')} (shape {image.shape}), but should hold "
             f"{source.count}"
         )
         if source.count == len(wanted):
@@ -166,27 +178,27 @@ def check_count(case: str, source: Source, image: ImageFile, wanted: Sequence[st
 
 
 def check_size(case: Case, opened: Mapping[Path, ImageFile], voxels: int) -> None:
-    """Refuse what memory does not hold, and large files of nothing: noise alone keeps images from
-    shrinking so."""
+    """Refuse images that do not fit into memory, and large files that are empty.
+
+    An image that shows something has noise, which does not compress so well.
+    """
     for file, image in opened.items():
         if image.memory_bytes > LARGE_BYTES and image.expansion > EMPTY_EXPANSION:
             message = (
                 f"its shape is {image.shape}, and the file is {image.expansion:.0f} times smaller: "
                 "it is empty"
             )
-            raise DataError(
-                Problem(case.name, str(file), message, "crop it to what it shows, or replace it")
-            )
-    wanted = (
-        sum(image.memory_bytes for image in opened.values()) + 2 * 4 * voxels
-    )  # float32, and all in one array
-    refuse_too_large(case.name, str(next(iter(opened))), wanted, "reading its image")
+            remedy = "crop it to what it shows, or replace it"
+            raise DataError(Problem(case.name, str(file), message, remedy))
+    in_files = sum(image.memory_bytes for image in opened.values())
+    as_float32 = 2 * 4 * voxels  # each channel, and all of them in one array
+    refuse_too_large(case.name, str(next(iter(opened))), in_files + as_float32, "reading its image")
 
 
 def check_voxels(case: str, channel: str, source: Source, array: Array) -> Array:
-    """A channel as float32, if it has something to show."""
+    """A channel as float32. It is refused if it is all zero, or if a voxel is not finite."""
     stored = array
-    with np.errstate(over="ignore"):  # what float32 does not hold becomes infinite
+    with np.errstate(over="ignore"):  # values beyond float32 become infinite
         array = stored.astype(np.float32, copy=False)
     bad = np.count_nonzero(~np.isfinite(array))
     if bad:
@@ -195,92 +207,102 @@ def check_voxels(case: str, channel: str, source: Source, array: Array) -> Array
     if not array.any():
         is_tiny = " as far as float32 can tell; store it in another unit" if stored.any() else ""
         message = f"every voxel of channel {channel} is zero{is_tiny}"
-        raise DataError(
-            Problem(case, str(source.file), message, "replace the image, or remove the case")
-        )
+        remedy = "replace the image, or remove the case"
+        raise DataError(Problem(case, str(source.file), message, remedy))
     return array
 
 
 def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGrid) -> Array:
-    """The label map (*canonical shape of the image) as uint8, its values turned by
-    `label_values`."""
+    """The label map (*canonical shape of the image) as uint8.
+
+    `label_values` says what each value of the file becomes. Any other value is an error.
+    """
     if case.label is None:
         raise DataError(
             Problem(case.name, "", "the case has no label", "add its label, or remove the case")
         )
-
-    def fail(message: str, remedy: str) -> DataError:
-        return DataError(Problem(case.name, str(case.label), message, remedy))
-
     file = open_image(case.name, case.label, as_label=True)
     if len(file.shape) > file.grid.dims and file.shape[-1] != 1:
-        raise fail(f"its shape is {file.shape}", "give one label map without further axes")
+        message = f"its shape is {file.shape}"
+        raise label_error(case, message, "give one label map without further axes")
     difference = file.grid.differs_from(image_grid)
     if difference:
         message = f"the label is not on the image's grid: {difference}"
-        raise fail(message, "resample it to the image by nearest neighbour")
+        raise label_error(case, message, "resample it to the image by nearest neighbour")
     refuse_too_large(case.name, str(case.label), 4 * file.memory_bytes, "reading its label")
-    array = file.read().reshape(file.grid.shape)
-    if array.dtype.kind == "f":
-        with np.errstate(invalid="ignore"):  # of infinite values
-            is_rounded = np.abs(array - np.rint(array)).max(initial=0) < LABEL_ROUNDING
-        array = np.rint(array) if is_rounded else array
-    slabs = [np.unique(slab) for slab in array.T]  # one by one, as sorting takes a copy
-    found = np.unique(np.concatenate(slabs)).tolist()
-    unknown = [value for value in found if value not in label_values]
-    if unknown:
-        message = f"it has values that are not declared: {list_some(unknown)}"
-        remedy = (
-            "correct the label, or choose a preset that declares them "
-            f"({list_some(sorted(label_values))} are)"
-        )
-        raise fail(message, remedy)
-    if len(label_values) == 256:  # in binary pictures all values but 0 mean the same
-        if len(found) > 2 and found[-1] < 128:
-            message = (
-                f"its values {list_some(found)} look like several classes, and pairs of pictures "
-                "have one"
-            )
-            raise fail(
-                message,
-                "make a mask of each class and choose by mask_suffix, or use nnU-Net's layout",
-            )
-    else:
-        meant = [label_values[int(value)] for value in found if label_values[int(value)]]
-        if len(set(meant)) < len(meant):
-            raise fail(
-                f"its values {list_some(found)} name a label twice", "give each label one value"
-            )
+    array = round_labels(file.read().reshape(file.grid.shape))
+    found = values_in(array)
+    check_values(case, found, label_values)
     values = np.zeros(array.shape, np.uint8)
     for value in found:
         values[array == value] = label_values[int(value)]
     return turn_to_canonical(values[None], image_grid)[0]
 
 
+def label_error(case: Case, message: str, remedy: str) -> DataError:
+    return DataError(Problem(case.name, str(case.label), message, remedy))
+
+
+def round_labels(array: Array) -> Array:
+    """Labels that a scale factor has made almost whole numbers, as whole numbers."""
+    if array.dtype.kind != "f":
+        return array
+    with np.errstate(invalid="ignore"):  # of infinite values
+        is_rounded = np.abs(array - np.rint(array)).max(initial=0) < LABEL_ROUNDING
+    return np.rint(array) if is_rounded else array
+
+
+def values_in(array: Array) -> list[float]:
+    """The values of a label map, in ascending order."""
+    slabs = [np.unique(slab) for slab in array.T]  # one by one, as sorting takes a copy
+    return np.unique(np.concatenate(slabs)).tolist()
+
+
+def check_values(case: Case, found: Sequence[float], label_values: Mapping[int, int]) -> None:
+    """Refuse values that are not declared, and values that cannot be meant as they are read."""
+    unknown = [value for value in found if value not in label_values]
+    if unknown:
+        message = f"it has values that are not declared: {list_some(unknown)}"
+        declared = list_some(sorted(label_values))
+        remedy = f"correct the label, or choose a preset that declares them ({declared} are)"
+        raise label_error(case, message, remedy)
+    if len(label_values) == 256:  # a binary 2D mask, in which every value except 0 is foreground
+        if len(found) > 2 and found[-1] < BRIGHT:
+            message = (
+                f"its values {list_some(found)} look like several classes, and pairs of images "
+                "and masks have one"
+            )
+            remedy = "make a mask of each class and choose by mask_suffix, or use nnU-Net's layout"
+            raise label_error(case, message, remedy)
+        return
+    meant = [label_values[int(value)] for value in found if label_values[int(value)]]
+    if len(set(meant)) < len(meant):
+        message = f"its values {list_some(found)} name a label twice"
+        raise label_error(case, message, "give each label one value")
+
+
 def check_dimensions(case: Case, dims: int) -> None:
-    """Refuse a photograph for a model of volumes, and a scan for one of pictures."""
+    """Refuse a 2D image for a 3D model, and a 3D image for a 2D model."""
     file = next(iter(case.channels.values())).file
     if is_picture(file) != (dims == 2):
         message = f"it is {5 - dims}D, and the model is for {dims}D images"
-        raise DataError(
-            Problem(case.name, str(file), message, "choose another model, or other data")
-        )
+        remedy = "choose another model, or other data"
+        raise DataError(Problem(case.name, str(file), message, remedy))
 
 
 @dataclass(frozen=True, eq=False)
 class ImageFile:
-    """A file whose header was read: what it will hold, and how to read it."""
+    """A file. Only its header was read so far."""
 
-    shape: tuple[int, ...]  # channels last where there are several
+    shape: tuple[int, ...]  # with several channels, these are the last axis
     grid: VoxelGrid
-    memory_bytes: int  # that reading takes
+    memory_bytes: int  # needed to read it
     expansion: float  # bytes of voxels per byte of the file
     read: Callable[[], Array]
 
 
 def open_image(case: str, file: Path, *, as_label: bool = False) -> ImageFile:
-    """Read the header of a file; one that cannot be used, or is not true, is refused before any
-    voxel is read."""
+    """Read the header of a file. A file that cannot be used is refused before any voxel is read."""
     if is_picture(file):
         shape = picture_shape(case, file)
         grid = VoxelGrid(shape[:2], np.eye(3))

@@ -1,7 +1,6 @@
-"""Reading NIfTI files: first the header, which is compared with the size of the file, then the
-voxels.
+"""Reading NIfTI files: first the header, then the voxels.
 
-A header decides how much is read and where, so nothing is believed that the file cannot hold.
+A header decides how much is read, and where. It is not believed if the file cannot hold as much.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ from factorizer.errors import FactorizerError
 
 Array = NDArray[Any]
 KINDS = (nibabel.Nifti1Image, nibabel.Nifti2Image)
-SMALLEST_MM, LARGEST_MM = 0.001, 100.0  # of a voxel: microscopes are at 0.01 mm, scouts at 20 mm
-UNITS = {
-    1: ("metres", 1000.0),
-    2: ("millimetres", 1.0),
-    3: ("micrometres", 0.001),
-}  # by code, and their mm
-HIGHEST_EXPANSION = 1032  # of a gzip file
+# size of a voxel: microscopes have 0.01 mm, localizer scans 20 mm
+SMALLEST_MM = 0.001
+LARGEST_MM = 100.0
+# code -> unit and its length in mm
+UNITS = {1: ("metres", 1000.0), 2: ("millimetres", 1.0), 3: ("micrometres", 0.001)}
+UNKNOWN_UNIT = ("unknown, taken as millimetres", 1.0)
+HIGHEST_EXPANSION = 1032  # gzip cannot compress better
 MOST_EXTENSION_BYTES = 16 * 2**20
 MOST_EXTENSIONS = 1000
-MOST_PADDING = 4096  # bytes of zeros behind the last voxel
+MOST_PADDING = 4096  # bytes of zeros after the last voxel
 
 
 class NiftiError(FactorizerError):
@@ -47,12 +46,13 @@ class NiftiError(FactorizerError):
 
     def __init__(self, message: str, remedy: str = "copy or download it again") -> None:
         super().__init__(message)
-        self.message, self.remedy = message, remedy
+        self.message = message
+        self.remedy = remedy
 
 
 @dataclass(frozen=True, eq=False)
 class NiftiFile:
-    """A NIfTI file whose header was read and can be true; no voxel was read."""
+    """A NIfTI file whose header was read and checked. Its voxels were not read."""
 
     case: str
     file: Path
@@ -65,7 +65,7 @@ class NiftiFile:
 
     @property
     def voxel_bytes(self) -> int:
-        """As they are in the file, not compressed."""
+        """The size of the voxels as stored, before compression."""
         return prod(self.shape) * int(self.header.get_data_dtype().itemsize)
 
     @property
@@ -75,12 +75,13 @@ class NiftiFile:
 
     @property
     def memory_bytes(self) -> int:
-        """Of the array that `read_voxels` gives, while it is made: scaled voxels become float64."""
-        return self.voxel_bytes + (8 * prod(self.shape) if self.is_scaled else 0)
+        """The memory that `read_voxels` needs. Scaled voxels become float64."""
+        float64_bytes = 8 * prod(self.shape) if self.is_scaled else 0
+        return self.voxel_bytes + float64_bytes
 
 
 def read_header(case: str, file: Path) -> NiftiFile:
-    """The header of a file, if a volume or several can be read by it."""
+    """Read and check the header of a file with one or several volumes."""
     with file_errors(case, file):
         if file.exists() and not file.is_file():
             raise NiftiError("it is not a regular file", "give a file")
@@ -92,18 +93,18 @@ def read_header(case: str, file: Path) -> NiftiFile:
         check_shape(shape)
         check_length(file, file_bytes, header, shape)
         affine = np.asarray(header.get_best_affine(), np.float64)
-        unit, scale = UNITS.get(
-            int(header["xyzt_units"]) % 8, ("unknown, taken as millimetres", 1.0)
-        )
+        unit, scale = UNITS.get(int(header["xyzt_units"]) % 8, UNKNOWN_UNIT)
         affine_mm = affine if scale == 1 else np.diag((scale, scale, scale, 1.0)) @ affine
         check_affine(affine_mm, unit)
-        header.get_slope_inter()  # fails where they are no numbers
+        header.get_slope_inter()  # fails if they are not numbers
         return NiftiFile(case, file, kind, header, shape, affine, affine_mm, file_bytes)
 
 
 def read_voxels(nifti: NiftiFile) -> Array:
-    """The voxels of a file (X, Y, Z) or (X, Y, Z, C). A compressed file is read to its end, where
-    its checksum is."""
+    """The voxels of a file (X, Y, Z) or (X, Y, Z, C).
+
+    A compressed file is read to its end, where its checksum is.
+    """
     with file_errors(nifti.case, nifti.file), open_stream(nifti.file) as stream:
         array: Array = np.asanyarray(ArrayProxy(stream, nifti.header))
         if is_compressed(nifti.file):
@@ -114,7 +115,7 @@ def read_voxels(nifti: NiftiFile) -> Array:
 
 @contextmanager
 def file_errors(case: str, file: Path) -> Iterator[None]:
-    """What can go wrong with a file as an error that names it."""
+    """Turn errors of the reader into a `DataError` that names the file."""
 
     def fail(message: str, remedy: str) -> DataError:
         return DataError(Problem(case, str(file), message, remedy))
@@ -139,7 +140,7 @@ def open_stream(file: Path) -> BinaryIO:
 
 
 def parse_header(stream: BinaryIO) -> tuple[type[nibabel.Nifti1Image], Any]:
-    """The kind of file and its header, with the extensions that lie between header and voxels."""
+    """The kind of file, and its header with the extensions that follow it."""
     try:
         block = stream.read(KINDS[-1].header_class.sizeof_hdr)
     except gzip.BadGzipFile as error:
@@ -150,31 +151,33 @@ def parse_header(stream: BinaryIO) -> tuple[type[nibabel.Nifti1Image], Any]:
     size = kind.header_class.sizeof_hdr
     header = kind.header_class.from_fileobj(io.BytesIO(block[:size]))
     if header["magic"].item() != header.single_magic:
-        raise NiftiError(
-            "its header says that the voxels are in another file", "store both in one .nii.gz file"
-        )
-    offset = float(header["vox_offset"])
-    if not offset.is_integer() or offset < size + 4:
-        message = (
-            f"its header says that voxels begin at byte {offset:g}, inside the header of "
-            f"{size + 4} bytes"
-        )
-        raise NiftiError(message, "correct vox_offset, or export the image again")
-    if offset > size + 4 + MOST_EXTENSION_BYTES:
-        message = f"its header says that voxels begin at byte {offset:.0f}"
-        raise NiftiError(
-            message, f"leave out extensions; at most {MOST_EXTENSION_BYTES:,} bytes are read"
-        )
-    between = (block + stream.read(max(0, int(offset) - len(block))))[size : int(offset)]
+        message = "its header says that the voxels are in another file"
+        raise NiftiError(message, "store both in one .nii.gz file")
+    offset = check_offset(header, size)
+    between = (block + stream.read(max(0, offset - len(block))))[size:offset]
     header.extensions = Nifti1Extensions(parse_extensions(between, header.endianness))
     return kind, header
 
 
-def parse_extensions(between: bytes, endianness: str) -> list[Nifti1Extension]:
-    """What lies between header and voxels: a mark of 4 bytes, then extensions that each begin with
-    size and code.
+def check_offset(header: Any, size: int) -> int:
+    """The byte at which the voxels begin, after a header of `size` bytes and its extensions."""
+    offset = float(header["vox_offset"])
+    if not offset.is_integer() or offset < size + 4:
+        inside = f"inside the header of {size + 4} bytes"
+        message = f"its header says that voxels begin at byte {offset:g}, {inside}"
+        raise NiftiError(message, "correct vox_offset, or export the image again")
+    if offset > size + 4 + MOST_EXTENSION_BYTES:
+        message = f"its header says that voxels begin at byte {offset:.0f}"
+        remedy = f"remove header extensions; at most {MOST_EXTENSION_BYTES:,} bytes are read"
+        raise NiftiError(message, remedy)
+    return int(offset)
 
-    nibabel's own reader follows sizes of 0 and less without an end.
+
+def parse_extensions(between: bytes, endianness: str) -> list[Nifti1Extension]:
+    """The extensions between header and voxels.
+
+    A mark of 4 bytes comes first. Each extension begins with its size and its code. nibabel's own
+    reader never ends if a size is 0 or negative.
     """
     extensions: list[Nifti1Extension] = []
     order = "<i4" if endianness == "<" else ">i4"
@@ -182,9 +185,9 @@ def parse_extensions(between: bytes, endianness: str) -> list[Nifti1Extension]:
     while between[:1] != b"\0" and len(between) - place >= 16:
         size, code = np.frombuffer(between, order, 2, place).tolist()
         if size < 8 or place + size > len(between) or len(extensions) == MOST_EXTENSIONS:
+            left = len(between) - place
             message = (
-                f"its header extension {len(extensions) + 1} has {size} bytes, and "
-                f"{len(between) - place} are left"
+                f"header extension {len(extensions) + 1} has {size} bytes, and {left} are left"
             )
             raise NiftiError(message, "export the image without header extensions")
         extensions.append(Nifti1Extension(code, between[place + 8 : place + size].rstrip(b"\0")))
@@ -200,17 +203,17 @@ def check_voxel_type(header: Any) -> None:
 
 def check_shape(shape: tuple[int, ...]) -> None:
     if len(shape) < 3 or (len(shape) == 3 and shape[2] == 1):
-        raise NiftiError(
-            f"it is 2D (shape {shape}) where a volume is expected",
-            "give the whole volume as one file",
-        )
+        message = f"it is 2D (shape {shape}), and a volume is expected"
+        raise NiftiError(message, "give the whole volume as one file")
     if len(shape) > 4 or min(shape) < 1:
         raise NiftiError(f"it has the shape {shape}", "give a volume, with channels as fourth axis")
 
 
 def check_length(file: Path, file_bytes: int, header: Any, shape: tuple[int, ...]) -> None:
-    """Refuse a header that speaks of more than the file can hold; without compression also of
-    less."""
+    """Refuse a header that announces more than the file can hold.
+
+    In a file without compression, refuse also a header that announces less.
+    """
     end = header.get_data_offset() + prod(shape) * header.get_data_dtype().itemsize
     most = HIGHEST_EXPANSION * file_bytes if is_compressed(file) else file_bytes
     if end > most:
@@ -223,7 +226,7 @@ def check_length(file: Path, file_bytes: int, header: Any, shape: tuple[int, ...
 
 
 def check_rest(stream: BinaryIO) -> None:
-    """Nothing but a little padding with zeros follows the last voxel."""
+    """Refuse a file in which more than a little padding with zeros follows the last voxel."""
     rest = stream.read(MOST_PADDING + 1)
     if len(rest) > MOST_PADDING or rest.strip(b"\0"):
         message = "it is longer than its header says: more follows the last voxel"
@@ -232,29 +235,26 @@ def check_rest(stream: BinaryIO) -> None:
 
 def check_affine(affine_mm: NDArray[np.float64], unit: str) -> None:
     if not is_regular(affine_mm):
-        raise NiftiError(
-            "its affine is singular: voxels have no size",
-            "set the header's spacing and orientation",
-        )
+        message = "its affine is singular: voxels have no size"
+        raise NiftiError(message, "set the header's spacing and orientation")
     wrong = describe_wrong_spacing(np.linalg.norm(affine_mm[:3, :3], axis=0).tolist())
     if wrong:
-        raise NiftiError(
-            f"{wrong} (the header's unit is {unit})",
-            "correct the voxel sizes or the unit in the header",
-        )
+        message = f"{wrong} (the header's unit is {unit})"
+        raise NiftiError(message, "correct the voxel sizes or the unit in the header")
 
 
 def describe_wrong_spacing(spacing_mm: Sequence[float]) -> str:
-    """In which way sizes of voxels cannot be; "" if they can."""
+    """What is wrong with voxel sizes; "" if they are possible."""
     rounding = 1 + 1e-6
-    if all(size * rounding >= SMALLEST_MM and size <= LARGEST_MM * rounding for size in spacing_mm):
+    low, high = SMALLEST_MM / rounding, LARGEST_MM * rounding
+    if all(low <= size <= high for size in spacing_mm):
         return ""
     sizes = " x ".join(f"{size:.4g}" for size in spacing_mm)
     return f"voxels are {sizes} mm, and from {SMALLEST_MM:g} to {LARGEST_MM:g} mm are allowed"
 
 
 def is_regular(affine: NDArray[np.float64]) -> bool:
-    """Whether an affine gives every axis a direction of its own."""
+    """Whether an affine gives each axis a length and its own direction."""
     if not np.isfinite(affine).all():
         return False
     with np.errstate(over="ignore"):

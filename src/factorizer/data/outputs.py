@@ -1,5 +1,4 @@
-"""Writing predictions: NIfTI on the grid, with the affine and the header of the image; PNG for
-2D."""
+"""Writing predictions: NIfTI with the grid, affine and header of the image, or PNG for 2D."""
 
 from __future__ import annotations
 
@@ -20,14 +19,15 @@ Array = NDArray[Any]
 
 
 def prediction_file(folder: Path, case: Case) -> Path:
-    """Where the label map of a case goes."""
-    return folder / f"{case.name}{'.png' if is_picture(first_file(case)) else '.nii.gz'}"
+    """The file for the label map of a case."""
+    suffix = ".png" if is_picture(first_file(case)) else ".nii.gz"
+    return folder / f"{case.name}{suffix}"
 
 
 def probabilities_file(folder: Path, case: Case) -> Path:
-    return (
-        folder / f"{case.name}_probabilities{'.npz' if is_picture(first_file(case)) else '.nii.gz'}"
-    )
+    """The file for the probabilities of a case."""
+    suffix = ".npz" if is_picture(first_file(case)) else ".nii.gz"
+    return folder / f"{case.name}_probabilities{suffix}"
 
 
 def first_file(case: Case) -> Path:
@@ -35,7 +35,7 @@ def first_file(case: Case) -> Path:
 
 
 def write_labels(file: Path, labels: Array, case: Case, *, binary: bool) -> None:
-    """Label values as integers; in pictures the label is white if there is one only."""
+    """Write label values as integers. With `binary`, the only label of a PNG is white."""
     if file.suffix == ".png":
         write_atomically(file, encode_png(np.where(labels, 255, 0) if binary else labels))
     else:
@@ -43,21 +43,21 @@ def write_labels(file: Path, labels: Array, case: Case, *, binary: bool) -> None
 
 
 def write_probabilities(file: Path, probabilities: Array, case: Case) -> None:
-    """(regions, *spatial), regions as the last axis of the file."""
+    """Write (regions, *spatial). In NIfTI the regions are the last axis."""
     if file.suffix == ".npz":
         buffer = io.BytesIO()
         np.savez_compressed(buffer, probabilities=probabilities)
         write_atomically(file, buffer.getvalue())
     else:
-        write_atomically(
-            file,
-            encode_nifti(np.moveaxis(probabilities, 0, -1).astype(np.float32), first_file(case)),
-        )
+        regions_last = np.moveaxis(probabilities, 0, -1).astype(np.float32)
+        write_atomically(file, encode_nifti(regions_last, first_file(case)))
 
 
 def encode_nifti(array: Array, like: Path) -> bytes:
-    """A compressed NIfTI file with the header of another image, its unit too, except for what
-    depends on the values."""
+    """A compressed NIfTI file with the header of the image `like`.
+
+    Only the fields that depend on the values are different.
+    """
     image = read_header(like.name, like)
     header = image.header.copy()
     header.set_data_dtype(array.dtype)

@@ -1,4 +1,4 @@
-"""Reading 2D pictures: PNG, JPEG and TIFF, of a size that can be meant."""
+"""Reading 2D images: PNG, JPEG and TIFF of a reasonable size."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from PIL import Image
 
 Array = NDArray[Any]
-FORMATS = ("PNG", "JPEG", "TIFF")  # PIL would try many more, and start Ghostscript for PostScript
+FORMATS = ("PNG", "JPEG", "TIFF")  # PIL would try many more, and run Ghostscript for PostScript
 COLORED = ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr", "HSV", "LAB")
-OPENING = Lock()  # filters of warnings belong to all threads
+OPENING = Lock()  # all threads share the filters of warnings
 
 
 def open_picture(file: Path) -> Image.Image:
-    """A picture whose pixels are not read yet; an `OSError` says what is wrong with it."""
+    """Open an image without reading its pixels. An `OSError` says what is wrong with it."""
     from PIL import Image, UnidentifiedImageError
 
     if file.exists() and not file.is_file():
@@ -35,55 +35,68 @@ def open_picture(file: Path) -> Image.Image:
         try:
             return Image.open(file, formats=FORMATS)
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-            raise OSError(
-                f"it has more than {Image.MAX_IMAGE_PIXELS:,} pixels; make it smaller"
-            ) from None
+            most = f"{Image.MAX_IMAGE_PIXELS:,}"
+            raise OSError(f"it has more than {most} pixels; make it smaller") from None
         except UnidentifiedImageError:
             raise OSError("it is not a PNG, JPEG or TIFF file") from None
 
 
 @contextmanager
 def picture_errors(case: str, file: Path) -> Iterator[None]:
-    """What can go wrong with a picture as an error that names it."""
+    """Turn errors of the reader into a `DataError` that names the file."""
     try:
         with opening_errors(case, file):
             yield
     except DataError:
         raise
-    except Exception as error:  # of every kind: PIL's readers trust what they read
-        message = f"it is no readable picture ({error})"
+    except Exception as error:  # PIL's readers trust the file and raise errors of every kind
+        message = f"it is not a readable image ({error})"
         raise DataError(Problem(case, str(file), message, "replace the file")) from None
 
 
 def picture_shape(case: str, file: Path) -> tuple[int, ...]:
-    """(H, W), or (H, W, 3) for a coloured picture; no pixel is read."""
+    """The shape (H, W), or (H, W, 3) in colour. No pixel is read."""
     with picture_errors(case, file), open_picture(file) as picture:
         width, height = picture.size
         return (height, width, 3) if picture.mode in COLORED else (height, width)
 
 
 def read_picture(case: str, file: Path) -> Array:
-    """(H, W), or (H, W, 3) for a coloured picture."""
+    """The pixels (H, W), or (H, W, 3) in colour."""
     with picture_errors(case, file), open_picture(file) as picture:
         if picture.mode in COLORED:
             return np.asarray(picture.convert("RGB"))
-        return np.asarray(
-            picture.convert("L") if picture.mode in ("1", "LA") else picture
-        )  # one channel of any depth
+        if picture.mode in ("1", "LA"):
+            return np.asarray(picture.convert("L"))
+        return np.asarray(picture)  # one channel of any depth
 
 
 def read_mask(case: str, file: Path) -> Array:
-    """(H, W) as uint8. A coloured mask is foreground wherever it is not black, a JPEG wherever it
-    is brighter than half; the numbers of a palette are values."""
-    with picture_errors(case, file), open_picture(file) as picture:
-        has_palette = picture.mode in ("P", "PA")
-        array = np.asarray(picture.convert("P")) if has_palette else None
-    array = read_picture(case, file) if array is None else array
-    if file.suffix.lower() in (".jpg", ".jpeg"):  # values are only about right
+    """A mask (H, W) as uint8.
+
+    The numbers of a palette are label values. In a mask in colour, all pixels except black are
+    foreground; in a JPEG, all pixels that are brighter than half.
+    """
+    array = read_palette(case, file)
+    if array is None:
+        array = read_picture(case, file)
+    if file.suffix.lower() in (".jpg", ".jpeg"):  # its values are not exact
         array = array > array.max() / 2
-    array = np.any(array, axis=-1) if array.ndim == 3 else array
+    if array.ndim == 3:
+        array = np.any(array, axis=-1)
+    return (array if are_labels(array) else np.not_equal(array, 0)).astype(np.uint8)
+
+
+def read_palette(case: str, file: Path) -> Array | None:
+    """The numbers of the palette (H, W); None if the image has no palette."""
+    with picture_errors(case, file), open_picture(file) as picture:
+        if picture.mode in ("P", "PA"):
+            return np.asarray(picture.convert("P"))
+        return None
+
+
+def are_labels(array: Array) -> bool:
+    """Whether all values are whole numbers from 0 to 255."""
     with np.errstate(invalid="ignore"):
-        are_labels = (
-            array.min(initial=0) >= 0 and array.max(initial=0) <= 255 and not np.any(array % 1)
-        )
-    return (array if are_labels else np.not_equal(array, 0)).astype(np.uint8)
+        in_range = array.min(initial=0) >= 0 and array.max(initial=0) <= 255
+        return bool(in_range and not np.any(array % 1))

@@ -1,4 +1,4 @@
-"""`factorizer data plan`: a preset for an unknown data set, from what its cases are like."""
+"""`factorizer data plan`: a preset for a new data set, chosen from its cases."""
 
 from __future__ import annotations
 
@@ -11,44 +11,84 @@ from typing import Any
 
 from factorizer.config import Preset
 from factorizer.data.cases import Cohort, DataError, Problem
-from factorizer.data.check import Report
+from factorizer.data.check import Report, check_data, targets_of
 from factorizer.data.intensities import judge_channel
+from factorizer.progress import SILENT, Progress
 from factorizer.words import count
 
-COARSEST = 4  # voxels of the bridge along the shortest axis, at least
-LARGEST_PATCH = {2: 512**2, 3: 64**3}  # voxels, that a laptop trains on
+COARSEST = 4  # fewest voxels of the bridge along its shortest axis
+LARGEST_PATCH = {2: 512**2, 3: 64**3}  # voxels that a laptop can train on
 MOST_LEVELS = 5
 USUAL_FOLDS = 5
 WIDTH = {2: 16, 3: 32}  # channels at full resolution
+RARE = 0.01  # share of the image below which random patches often miss a region
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A preset for a data set, and why it is as it is: one line each."""
+    """A preset for a data set, and the reasons for it, one line each."""
 
     preset: Preset
     reasons: tuple[str, ...]
 
 
-def plan_preset(cohort: Cohort, report: Report, *, mask_suffix: str | None = None) -> Plan:
-    """Spacing: the median. Patch: the median image, cut to what a laptop trains on, with sides that
-    divide."""
+@dataclass(frozen=True)
+class PlannedData:
+    """A data set, the report on its cases, and the plan made from it."""
+
+    cohort: Cohort
+    report: Report
+    plan: Plan
+
+
+def plan_data(
+    folder: Path, *, mask_suffix: str | None = None, progress: Progress = SILENT
+) -> PlannedData:
+    """Read a data set and choose a preset for it: spacing, patch, network, intensities and regions.
+
+    The length of the training is the paper's. A `DataError` with all problems is raised if no case
+    can be used.
+
+    Args:
+        folder: The data set: its folder, or a CSV or JSON list of cases.
+        mask_suffix: The end of 2D masks' names, such as _1stHO. Otherwise the usual ones are tried.
+        progress: Where bars go.
+
+    Example:
+        >>> planned = plan_data(Path("Task04_Hippocampus"))  # doctest: +SKIP
+        >>> planned.plan.preset.data.patch_size  # doctest: +SKIP
+        (40, 56, 40)
+    """
+    checked = check_data(folder, mask_suffix=mask_suffix, progress=progress)
+    cohort, report = checked.cohort, checked.report
     if not report.cases:
-        raise DataError(
-            Problem(
-                "", str(cohort.root), "there is no usable case to plan from", "fix the errors first"
-            )
-        )
+        raise DataError(*report.errors, no_usable_case(cohort))
+    return PlannedData(cohort, report, plan_preset(cohort, report, mask_suffix=mask_suffix))
+
+
+def no_usable_case(cohort: Cohort) -> Problem:
+    message = "there is no usable case to plan from"
+    return Problem("", str(cohort.root), message, "fix the errors first")
+
+
+def plan_preset(cohort: Cohort, report: Report, *, mask_suffix: str | None = None) -> Plan:
+    """Choose a preset for a data set from the report on its cases.
+
+    The spacing is the median. The patch is the median image, cut to a size that a laptop can train
+    on, with sides that the network's strides divide.
+    """
+    if not report.cases:
+        raise DataError(no_usable_case(cohort))
     spacing = median_spacing(report)
     dims = len(spacing)
-    regions = dict(cohort.regions) or {name: (name,) for name in cohort.labels}
+    regions = targets_of(cohort).regions
     patch, model = plan_network(report, most_voxels=LARGEST_PATCH[dims], width=WIDTH[dims])
     intensities, reasons = plan_intensities(cohort, report)
     data: dict[str, Any] = {
         "channels": list(cohort.channels),
         "labels": dict(cohort.labels),
         "regions": {name: list(labels) for name, labels in regions.items()},
-        "spacing_mm": [round(s, 4) for s in spacing] if dims == 3 else None,
+        "spacing_mm": [round(side, 4) for side in spacing] if dims == 3 else None,
         "patch_size": patch,
         **intensities,
         "mask_suffix": mask_suffix,
@@ -61,7 +101,7 @@ def plan_preset(cohort: Cohort, report: Report, *, mask_suffix: str | None = Non
 
 
 def plan_folds(cohort: Cohort) -> dict[str, int]:
-    """As many folds as in the paper, fewer where there are fewer patients, and two at least."""
+    """The number of folds, if there are fewer patients than the usual number of folds."""
     patients = len({case.owner for case in cohort.labelled})
     return {"folds": patients} if 2 <= patients < USUAL_FOLDS else {}
 
@@ -69,123 +109,131 @@ def plan_folds(cohort: Cohort) -> dict[str, int]:
 def plan_network(
     report: Report, *, most_voxels: int, width: int
 ) -> tuple[list[int], dict[str, Any]]:
-    """A patch of so many voxels at most, and the model's fields for it, `width` channels at full
-    resolution."""
+    """A patch of at most `most_voxels`, and the model's fields for it.
+
+    The model has `width` channels at full resolution.
+    """
     spacing = median_spacing(report)
     target = fit_patch(median_shape(report, spacing), most_voxels)
     strides = plan_strides(target, spacing)
-    total = [prod(axis) for axis in zip(*strides, strict=True)]
-    patch = [
-        max(stride, ceil(n / stride) * stride) for n, stride in zip(target, total, strict=True)
-    ]
+    patch = []
+    for axis, size in enumerate(target):
+        stride = prod(step[axis] for step in strides)
+        patch.append(max(stride, ceil(size / stride) * stride))
     model = {
         "widths": [width * 2**level for level in range(len(strides) + 1)],
-        "strides": 2 if all(set(stride) == {2} for stride in strides) else strides,
+        "strides": 2 if all(set(step) == {2} for step in strides) else strides,
         "window": 4 if min(patch) < 128 else 8,
     }
     return patch, model
 
 
 def median_spacing(report: Report) -> list[float]:
-    return [median(axis) for axis in zip(*(case.spacing_mm for case in report.cases), strict=True)]
+    spacings = [case.spacing_mm for case in report.cases]
+    return [median(axis) for axis in zip(*spacings, strict=True)]
 
 
 def plan_intensities(cohort: Cohort, report: Report) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """How intensities are cut and normalized, and why.
+    """How intensities are clipped and normalized, and why.
 
-    Only CT is cut: in MRI, tissue outside of the labels' range is needed too. Where zero is the air
-    around a scan, it is cropped away and left out of the z-score; one channel in which zero is a
-    tissue forbids both.
+    Only CT is clipped: in MRI, tissue outside of the labels' range matters too. If zero is the air
+    around the scan in every channel, it is cropped away and left out of the z-score.
     """
     if len(report.cases[0].shape) == 2:
         plain = {"clip": {}, "crop_to_nonzero": False, "normalization": "zscore"}
-        return plain, (
-            f"{', '.join(cohort.channels)}: a picture, in which black is a colour like others",
-        )
+        channels = ", ".join(cohort.channels)
+        return plain, (f"{channels}: a 2D image, in which black is a colour like any other",)
     clip: dict[str, tuple[float, float]] = {}
-    reasons, air_at_zero = [], True
+    reasons = []
+    air_at_zero = True
     for channel in cohort.channels:
         judgement = judge_channel(channel, [case.intensities[channel] for case in report.cases])
         air_at_zero &= judgement.kind == "air at zero"
-        window = window_of(report, channel) if judgement.kind == "CT" else None
-        cut = ""
-        if window is not None:
-            clip[channel] = window
-            cut = f"; cut to {window[0]:g} to {window[1]:g}, where labelled voxels lie"
-        reasons.append(f"{channel}: taken for {judgement.reason}{cut}")
+        reason = f"{channel}: taken for {judgement.reason}"
+        ends = labelled_range(report, channel) if judgement.kind == "CT" else None
+        if ends is not None:
+            clip[channel] = ends
+            reason += f"; clipped to {ends[0]:g} to {ends[1]:g}, the range of labelled voxels"
+        reasons.append(reason)
     normalization = "zscore-nonzero" if air_at_zero else "zscore"
-    return {"clip": clip, "crop_to_nonzero": air_at_zero, "normalization": normalization}, tuple(
-        reasons
-    )
+    fields = {"clip": clip, "crop_to_nonzero": air_at_zero, "normalization": normalization}
+    return fields, tuple(reasons)
 
 
 def median_shape(report: Report, spacing: Sequence[float]) -> list[int]:
-    """The median image, in voxels at the target spacing."""
-    extents = [
-        [n * s for n, s in zip(case.shape, case.spacing_mm, strict=True)] for case in report.cases
-    ]
-    return [
-        max(1, round(median(axis) / s))
-        for axis, s in zip(zip(*extents, strict=True), spacing, strict=True)
-    ]
+    """The median image, in voxels of the target spacing."""
+    shape = []
+    for axis, side in enumerate(spacing):
+        extents = [case.shape[axis] * case.spacing_mm[axis] for case in report.cases]
+        shape.append(max(1, round(median(extents) / side)))
+    return shape
 
 
 def fit_patch(shape: Sequence[int], most_voxels: int) -> list[int]:
-    """The shape, its longest sides cut alike until no more than `most_voxels` are left."""
+    """The shape with its longest sides cut to one length, so that it has at most `most_voxels`."""
     longest = max(shape)
-    while prod(min(n, longest) for n in shape) > most_voxels:
+    while prod(min(size, longest) for size in shape) > most_voxels:
         longest -= 1
-    return [min(n, longest) for n in shape]
+    return [min(size, longest) for size in shape]
 
 
 def plan_strides(patch: Sequence[int], spacing: Sequence[float]) -> list[tuple[int, ...]]:
-    """Per downsampling and axis: halve what keeps `COARSEST` voxels, thick slices only once the
-    others are as thick."""
-    sizes, voxel = list(map(float, patch)), list(spacing)
+    """The strides of each downsampling, one per axis.
+
+    An axis is halved as long as `COARSEST` voxels are left. The axis of thick slices waits until
+    the voxels are as large along the other axes.
+    """
+    sizes = [float(size) for size in patch]
+    sides = list(spacing)
     strides: list[tuple[int, ...]] = []
     while len(strides) < MOST_LEVELS - 1:
-        finest = (
-            min(v for v, n in zip(voxel, sizes, strict=True) if n >= 2 * COARSEST)
-            if max(sizes) >= 2 * COARSEST
-            else 0
-        )
-        stride = tuple(
-            2 if n >= 2 * COARSEST and v < 2 * finest else 1
-            for n, v in zip(sizes, voxel, strict=True)
-        )
+        stride = next_stride(sizes, sides)
         if max(stride) == 1:
             break
         strides.append(stride)
-        sizes = [n / s for n, s in zip(sizes, stride, strict=True)]
-        voxel = [v * s for v, s in zip(voxel, stride, strict=True)]
+        sizes = [size / factor for size, factor in zip(sizes, stride, strict=True)]
+        sides = [side * factor for side, factor in zip(sides, stride, strict=True)]
     return strides or [(2,) * len(patch)]
 
 
-def window_of(report: Report, channel: str) -> tuple[float, float] | None:
-    """The intensities of labelled voxels, of a median case; None where there are none, or only
-    one."""
+def next_stride(sizes: Sequence[float], sides: Sequence[float]) -> tuple[int, ...]:
+    """The stride along each axis for a map of these sizes, with voxels of these sides."""
+    axes = range(len(sizes))
+    divisible = [axis for axis in axes if sizes[axis] >= 2 * COARSEST]
+    finest = min((sides[axis] for axis in divisible), default=0)
+    halved = [axis for axis in divisible if sides[axis] < 2 * finest]
+    return tuple(2 if axis in halved else 1 for axis in axes)
+
+
+def labelled_range(report: Report, channel: str) -> tuple[float, float] | None:
+    """The range of intensities of labelled voxels, as medians over cases.
+
+    It is None if there are no labelled voxels, or if they have one value only.
+    """
     found = [case.foreground_ranges[channel] for case in report.cases if case.foreground_ranges]
     if not found:
         return None
     low, high = (median(ends) for ends in zip(*found, strict=True))
-    return round_window(low, high) if low < high else None
+    return round_range(low, high) if low < high else None
 
 
-def round_window(low: float, high: float) -> tuple[float, float]:
-    """To a thousandth of the window's width or finer, and to one decimal at least."""
+def round_range(low: float, high: float) -> tuple[float, float]:
+    """Round the ends to at most a thousandth of the width, and to at least one decimal."""
     decimals = max(1, 3 - floor(log10(high - low)))
     return round(low, decimals), round(high, decimals)
 
 
 def is_rare(report: Report, regions: Mapping[str, Sequence[str]]) -> bool:
-    """Whether a random patch will often miss a region: the rarest is below 1 % of the image."""
-    labelled = [
-        (case.label_voxels, prod(case.shape))
-        for case in report.cases
-        if case.label_voxels is not None
-    ]
+    """Whether random patches will often miss a region, because it is rare in the images."""
+    labelled = [case for case in report.cases if case.label_voxels is not None]
+    if not labelled:
+        return False
 
-    def share(names: Sequence[str]) -> float:
-        return median(sum(voxels[name] for name in names) / size for voxels, size in labelled)
+    def median_share(names: Sequence[str]) -> float:
+        shares = []
+        for case in labelled:
+            voxels = case.label_voxels or {}
+            shares.append(sum(voxels[name] for name in names) / prod(case.shape))
+        return median(shares)
 
-    return bool(labelled) and min(map(share, regions.values())) < 0.01
+    return min(map(median_share, regions.values())) < RARE

@@ -1,8 +1,8 @@
 """From a case's files to the array a network takes, and exactly back (Sec. 4.2).
 
-Turn to canonical orientation, mend zeros, clip, resample to the preset's spacing, crop to the
-non-zero box, z-score per channel over its non-zero voxels. A `Frame` remembers what was done;
-`restore` undoes it in one piece, and inference/restore.py the same slab by slab.
+The steps are: turn to canonical orientation, restore zeros, clip, resample to the preset's spacing,
+crop to the box of non-zero voxels, z-score per channel. A `Frame` keeps what is needed to undo
+them. `restore` undoes them for a whole array, inference/restore.py slab by slab.
 """
 
 from __future__ import annotations
@@ -34,24 +34,21 @@ from factorizer.data.spikes import SPIKE, high_value, note_spikes
 Array = NDArray[Any]
 Normalization = Literal["zscore-nonzero", "zscore", "none"]
 LINEAR = {2: "bilinear", 3: "trilinear"}
-MOST_GROWTH = 1000  # times that resampling may multiply the voxels of an image
-MOST_VOXELS = 2**31  # of a channel
-SQUEEZED, FEW = (
-    100,
-    32,
-)  # what loses so many times its voxels keeps so many along its longest axis, at least
-SMALLEST_SQUARED, LARGEST_SQUARED = (
-    1e-15,
-    1e18,
-)  # between which squares and their sums are exact in float32
-ROUNDING = (
-    2e-5  # of a channel's range: files of scaled 16-bit integers keep a value to half of 1 / 65,535
-)
+MOST_GROWTH = 1000  # resampling may multiply the voxels of an image by this
+MOST_VOXELS = 2**31  # of a channel after resampling
+# an image that loses so many times its voxels must keep at least FEW along its longest axis
+SQUEEZED = 100
+FEW = 32
+# between these, squares and their sums are exact in float32
+SMALLEST_SQUARED = 1e-15
+LARGEST_SQUARED = 1e18
+# of a channel's range: files of scaled 16-bit integers keep a value to half of 1 / 65,535
+ROUNDING = 2e-5
 
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """Where a preprocessed array lies in its image."""
+    """The place of a preprocessed array in its image."""
 
     grid: VoxelGrid  # of the file
     resampled_shape: tuple[int, ...]  # in canonical orientation, before cropping
@@ -59,8 +56,10 @@ class Frame:
 
     @property
     def spacing_mm(self) -> tuple[float, ...]:
-        """Of the preprocessed array: the image keeps its extent, so this may differ from the
-        preset's by a hair."""
+        """The spacing of the preprocessed array.
+
+        The image keeps its extent, so this can differ slightly from the preset's spacing.
+        """
         canonical = canonical_grid(self.grid)
         sizes = zip(canonical.spacing_mm, canonical.shape, self.resampled_shape, strict=True)
         return tuple(spacing * before / after for spacing, before, after in sizes)
@@ -68,21 +67,20 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """A case as the network takes it: image (C, *spatial) float32, label (*spatial) uint8 or
-    None."""
+    """A case as the network takes it: image (C, *spatial) float32, label (*spatial) uint8."""
 
     name: str
     image: Array
     label: Array | None
     frame: Frame
-    warnings: tuple[Problem, ...] = ()  # of an image that may not be as it should
+    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """What is done to an image once it is read, in this order; None where nothing is."""
+    """What is done to an image after it is read, in this order. None leaves out a step."""
 
-    clip: tuple[tuple[float, float] | None, ...] | None = None  # per channel
+    clip: tuple[tuple[float, float] | None, ...] | None = None  # a range per channel
     spacing_mm: tuple[float, ...] | None = None
     crop_to_nonzero: bool = True
     normalization: Normalization = "zscore-nonzero"
@@ -95,9 +93,11 @@ class Preprocessing:
         name: str = "image",
         channels: Sequence[str] | None = None,
     ) -> Prepared:
-        """Preprocess an image that is in memory, and its label map if there is one; `channels` are
-        for warnings."""
-        image = clip_channels(mend_zeros(volume.array), self.clip)
+        """Preprocess an image in memory, and its label map if given.
+
+        `name` and `channels` are used in warnings and errors.
+        """
+        image = clip_channels(restore_zeros(volume.array), self.clip)
         spikes: list[Problem] = []
         if self.normalization != "none":
             named = channels or [str(number) for number in range(len(image))]
@@ -105,11 +105,11 @@ class Preprocessing:
         shape = resampled_shape(image.shape[1:], volume.spacing_mm, self.spacing_mm)
         check_resampling(name, image.shape[1:], shape)
         image = resample(image, shape, "linear")
+        box = nonzero_box(image) if self.crop_to_nonzero else whole_box(shape)
+        image = image[(slice(None), *box)]
         if label is not None:
             label = resample(label[None], shape, "nearest")[0]
-        box = nonzero_box(image) if self.crop_to_nonzero else tuple(slice(0, n) for n in shape)
-        image = image[(slice(None), *box)]
-        label = None if label is None else np.ascontiguousarray(label[box])
+            label = np.ascontiguousarray(label[box])
         if self.normalization != "none":
             image = zscore(image, nonzero=self.normalization == "zscore-nonzero")
         frame = Frame(volume.grid, shape, box)
@@ -117,7 +117,7 @@ class Preprocessing:
 
 
 def preprocessing_of(data: Data) -> Preprocessing:
-    """How a preset wants its images."""
+    """The preprocessing that a preset asks for."""
     clip = tuple(data.clip.get(channel) for channel in data.channels) if data.clip else None
     return Preprocessing(clip, data.spacing_mm, data.crop_to_nonzero, data.normalization)
 
@@ -129,60 +129,59 @@ def prepare_case(
     channels: Sequence[str],
     label_values: Mapping[int, int] | None = None,
 ) -> Prepared:
-    """Read and preprocess a case; without `label_values` its label is left alone."""
+    """Read and preprocess a case. Without `label_values` its label is not read."""
     volume = read_image(case, channels)
     label = read_label(case, label_values, volume.grid) if label_values is not None else None
     with memory_errors(case.name):
         return preprocessing.apply(volume, label, name=case.name, channels=channels)
 
 
-def mend_zeros(image: Array) -> Array:
-    """(C, *spatial) with zeros where a file's scale has rounded them to something else, channel by
-    channel.
+def restore_zeros(image: Array) -> Array:
+    """(C, *spatial) with zeros wherever a file's scale has rounded zeros to something else.
 
-    A background that is only almost zero would else count as tissue, in the box and in the z-score.
+    A background that is only almost zero would count as tissue in the box and in the z-score.
     """
-    mended = image
+    restored = image
     for index, channel in enumerate(image):
         with np.errstate(over="ignore"):
             spread = np.ptp(channel)
-        ordinary = (
-            2 * SPIKE * high_value(channel)
-        )  # from one end to the other, where no voxel is a spike
+        ordinary = 2 * SPIKE * high_value(channel)  # at most, in a channel without spikes
         zeros = np.abs(channel) <= ROUNDING * (spread if float(spread) <= ordinary else ordinary)
         if channel[zeros].any():
-            mended = image.copy() if mended is image else mended
-            mended[index][zeros] = 0
-    return mended
+            restored = image.copy() if restored is image else restored
+            restored[index][zeros] = 0
+    return restored
 
 
 def clip_channels(image: Array, ranges: Sequence[tuple[float, float] | None] | None) -> Array:
-    """(C, *spatial), each channel cut to its range."""
+    """(C, *spatial) with each channel clipped to its range."""
     if ranges is None:
         return image
-    return np.stack(
-        [x if ends is None else np.clip(x, *ends) for x, ends in zip(image, ranges, strict=True)]
-    )
+    channels = []
+    for channel, ends in zip(image, ranges, strict=True):
+        channels.append(channel if ends is None else np.clip(channel, *ends))
+    return np.stack(channels)
 
 
 def resampled_shape(
     shape: Sequence[int], spacing_mm: Sequence[float], target_mm: Sequence[float] | None
 ) -> tuple[int, ...]:
-    """The shape at another spacing, of the same extent to within half a voxel."""
+    """The shape at another spacing. The extent stays the same to within half a voxel."""
     if target_mm is None:
         return tuple(shape)
-    return tuple(
-        max(1, round(n * s / t)) for n, s, t in zip(shape, spacing_mm, target_mm, strict=True)
-    )
+    axes = zip(shape, spacing_mm, target_mm, strict=True)
+    return tuple(max(1, round(size * spacing / target)) for size, spacing, target in axes)
 
 
 def check_resampling(name: str, before: Sequence[int], after: Sequence[int]) -> None:
-    """Refuse an image that resampling would blow up, or squeeze to nothing: its voxel sizes are
-    wrong."""
+    """Refuse an image whose resampling shows that its voxel sizes are wrong.
+
+    It would become much too large, or would almost vanish.
+    """
     growth = prod(after) / prod(before)
     sizes = " x ".join(map(str, before)), " x ".join(map(str, after))
     message = f"at the model's spacing its {sizes[0]} voxels become {sizes[1]}"
-    remedy = "correct the voxel sizes in its header, or choose a model of another spacing"
+    remedy = "correct the voxel sizes in its header, or choose a model with another spacing"
     if growth > MOST_GROWTH or prod(after) > max(MOST_VOXELS, prod(before)):
         limit = f"at most {MOST_GROWTH:,} times more and {MOST_VOXELS:,} in all are made"
         raise DataError(Problem(name, "", f"{message}, and {limit}", remedy))
@@ -192,43 +191,50 @@ def check_resampling(name: str, before: Sequence[int], after: Sequence[int]) -> 
 
 
 def resample(array: Array, shape: Sequence[int], mode: Literal["linear", "nearest"]) -> Array:
-    """(C, *spatial) -> (C, *shape) over the same extent; the array itself where nothing changes."""
-    if tuple(array.shape[1:]) == tuple(shape):
+    """(C, *spatial) -> (C, *shape) over the same extent; the same array if shapes are equal."""
+    shape = tuple(shape)
+    if array.shape[1:] == shape:
         return array
     x = torch.from_numpy(np.ascontiguousarray(array))[None]
     if mode == "nearest":
-        return F.interpolate(x, tuple(shape), mode="nearest-exact")[0].numpy()
-    return F.interpolate(x.float(), tuple(shape), mode=LINEAR[len(shape)], align_corners=False)[
-        0
-    ].numpy()
+        y = F.interpolate(x, shape, mode="nearest-exact")
+    else:
+        y = F.interpolate(x.float(), shape, mode=LINEAR[len(shape)], align_corners=False)
+    return y[0].numpy()
 
 
 def nonzero_box(image: Array) -> tuple[slice, ...]:
-    """The smallest box around the voxels (C, *spatial) that are not zero in every channel."""
+    """The smallest box of (C, *spatial) around all voxels that are not zero in some channel."""
     boxes = find_objects(np.any(image, axis=0).astype(np.uint8))
-    return boxes[0] if boxes else tuple(slice(0, n) for n in image.shape[1:])
+    return boxes[0] if boxes else whole_box(image.shape[1:])
+
+
+def whole_box(shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple(slice(0, size) for size in shape)
 
 
 def zscore(image: Array, *, nonzero: bool) -> Array:
-    """Per channel: zero mean and unit variance, over all voxels or those that are not zero; zeros
-    then stay zero."""
+    """Give each channel zero mean and unit variance, over all voxels or over the non-zero ones.
+
+    With `nonzero`, zeros stay zero.
+    """
     image = image.astype(np.float32)
     for channel in image:
         inside = channel != 0 if nonzero else np.ones(channel.shape, bool)
         if inside.any():
             values = to_ordinary_size(channel[inside])
-            rounding = 1e-7 * float(np.abs(values).max())  # of a channel that is constant
+            rounding = 1e-7 * float(np.abs(values).max())  # all that varies in a constant channel
             values -= values.mean(
                 dtype=np.float64
-            )  # in place: a large image fits into memory a few times only
-            values /= max(np.sqrt(np.square(values).mean(dtype=np.float64)), rounding) or 1.0
+            )  # in place, as copies of large images take memory
+            deviation = np.sqrt(np.square(values).mean(dtype=np.float64))
+            values /= max(deviation, rounding) or 1.0
             channel[inside] = values
     return image
 
 
 def to_ordinary_size(values: Array) -> Array:
-    """Values whose squares float32 does not hold, multiplied by a power of two, which a z-score
-    does not notice."""
+    """Values times a power of two, if float32 cannot hold their squares. Z-scores stay the same."""
     largest = max(float(values.max()), -float(values.min()))
     if SMALLEST_SQUARED < largest < LARGEST_SQUARED:
         return values
@@ -236,7 +242,7 @@ def to_ordinary_size(values: Array) -> Array:
 
 
 def restore(array: Array, frame: Frame, mode: Literal["linear", "nearest"]) -> Array:
-    """(C, *preprocessed) -> (C, *shape of the file): what lies outside the crop is zero."""
+    """(C, *preprocessed) -> (C, *shape of the file), which is zero outside the crop."""
     whole = np.zeros((len(array), *frame.resampled_shape), array.dtype)
     whole[(slice(None), *frame.box)] = array
     whole = resample(whole, canonical_grid(frame.grid).shape, mode)

@@ -1,8 +1,8 @@
-"""Single voxels so far above all others that a z-score is about them alone.
+"""Spikes: single voxels so far above all others that they alone determine a z-score.
 
-They are named, not clipped: a limit that suits one modality cuts what is real in another (contrast
-agent, PET, ADC), and would change what trained models see of ordinary images. A preset can clip
-channels where that is known to be right.
+They are reported, not clipped. A limit that suits one modality removes real signal in another
+(contrast agent, PET, ADC), and it would change how trained models see ordinary images. A preset can
+clip channels if that is known to be right.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from factorizer.data.images import Volume, restore_orientation
 from factorizer.words import count
 
 Array = NDArray[Any]
-HIGH_PERCENTILE = 99.9  # of the voxels that are not zero
-SPIKE = 50  # times that percentile; in the scans that were looked at no voxel is above 4 times
-MOST_SAMPLES = 10**6  # from which the percentile is taken
+HIGH_PERCENTILE = 99.9  # of the non-zero voxels
+SPIKE = 50  # a spike is so many times that percentile; ordinary scans stay below 4 times
+MOST_SAMPLES = 10**6  # voxels from which the percentile is taken
 
 
 def note_spikes(case: str, channels: Sequence[str], volume: Volume) -> list[Problem]:
@@ -40,15 +40,15 @@ def note_spikes(case: str, channels: Sequence[str], volume: Volume) -> list[Prob
             f"below {usual:.4g}"
         )
         remedy = (
-            "a z-score makes the rest of the image flat; remove the spike, or set data.clip in the "
-            "preset you train"
+            "a z-score would flatten the rest of the image; remove the spike, or set data.clip in "
+            "the preset for training"
         )
         problems.append(Problem(case, "", message, remedy, "warning"))
     return problems
 
 
 def high_value(array: Array) -> float:
-    """What nearly all voxels that are not zero stay below; infinite where there are none."""
+    """The value that nearly all non-zero voxels stay below; infinite if all voxels are zero."""
     sample = array.flat[:: max(1, array.size // MOST_SAMPLES)]
     sizes = np.abs(sample[sample != 0])
     return float(np.percentile(sizes, HIGH_PERCENTILE, method="lower")) if sizes.size else np.inf

@@ -1,8 +1,8 @@
-"""`factorizer data synth`: synthetic data sets in the true layouts of BraTS (Decathlon), ISLES'22
-and Hippocampus.
+"""`factorizer data synth`: synthetic data sets in the layouts of BraTS (Decathlon), ISLES'22 and
+Hippocampus.
 
-The anatomy is in brains.py; here it gets MRI contrasts, a bias field, noise and slices, and is
-written to files.
+brains.py makes the anatomy. This file adds MRI contrasts, a bias field, noise and slices, and
+writes the files.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from factorizer.data.brains import Array, Generator
 from factorizer.data.cases import DataError, Problem
 from factorizer.errors import FactorizerError
 from factorizer.files import write_atomically
+from factorizer.progress import SILENT, Progress
 
 # mean intensity of each tissue, in the order of brains.py: outside, fluid, grey, white, edema,
-# necrosis, enhancing,
-# vessel, spot, cyst, stroke, shine
+# necrosis, enhancing, vessel, spot, cyst, stroke, shine
 CONTRASTS = {
     "FLAIR": (0, 0.20, 0.62, 0.50, 0.78, 0.42, 0.70, 0.68, 0.77, 0.44, 0.75, 0.70),
     "T1": (0, 0.22, 0.55, 0.75, 0.52, 0.36, 0.50, 0.50, 0.54, 0.37, 0.50, 0.60),
@@ -34,6 +34,7 @@ CONTRASTS = {
     "DWI": (0, 0.20, 0.55, 0.48, 0.52, 0.40, 0.55, 0.50, 0.58, 0.30, 0.88, 0.86),
     "ADC": (0, 1.00, 0.36, 0.32, 0.55, 0.80, 0.45, 0.40, 0.45, 0.80, 0.20, 0.38),
 }
+CASES_PER_SEED = 1000  # numbers of cases that are kept free for each seed
 BRATS_LABELS = {brains.EDEMA: 1, brains.NECROSIS: 2, brains.ENHANCING: 3}
 
 
@@ -46,6 +47,35 @@ class Scan:
     spacing_mm: tuple[float, float, float]
 
 
+def make_synthetic(
+    kind: str,
+    folder: Path,
+    *,
+    cases: int = 10,
+    size: int = 64,
+    seed: int = 0,
+    progress: Progress = SILENT,
+) -> list[str]:
+    """Write a synthetic data set in the layout of a real one, and return its cases' names.
+
+    Args:
+        kind: brats, isles22 or hippocampus.
+        folder: Where the data set goes. The folder must be empty or not exist.
+        cases: The number of cases.
+        size: Voxels along the longest axis, at least 24.
+        seed: The same seed gives the same cases. Cases of different seeds have different names.
+        progress: Where bars go.
+
+    Example:
+        >>> make_synthetic("isles22", Path("strokes"), cases=2, size=32)  # doctest: +SKIP
+        ['sub-strokecase0001', 'sub-strokecase0002']
+    """
+    first = CASES_PER_SEED * seed + 1
+    return write_synthetic(
+        kind, folder, cases=cases, size=size, seed=seed, first=first, progress=progress
+    )
+
+
 def write_synthetic(
     kind: str,
     folder: Path,
@@ -54,10 +84,12 @@ def write_synthetic(
     size: int,
     seed: int,
     first: int = 1,
-    advance: Callable[[], object] = lambda: None,
-) -> None:
-    """Write a data set of the kind brats, isles22 or hippocampus into a folder that does not exist
-    or is empty; its cases are numbered from `first`."""
+    progress: Progress = SILENT,
+) -> list[str]:
+    """Write a data set of the kind brats, isles22 or hippocampus, and return its cases' names.
+
+    The folder must be empty or not exist. Cases are numbered from `first`.
+    """
     if kind not in KINDS:
         raise FactorizerError(
             f"there is no synthetic data set {kind!r}; choose one of {', '.join(KINDS)}"
@@ -65,23 +97,22 @@ def write_synthetic(
     if size < 24 or cases < 1:
         raise FactorizerError(f"got {cases} cases of size {size}; give at least 1 case of size 24")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise DataError(
-            Problem(
-                "", str(folder), "the folder is not empty", "give another; nothing is overwritten"
-            )
-        )
-    make, write_case, finish = KINDS[kind]
+        remedy = "give another folder; nothing is overwritten"
+        raise DataError(Problem("", str(folder), "the folder is not empty", remedy))
+    recipe = KINDS[kind]
     names = []
-    for index in range(cases):
-        scan = make(size, np.random.default_rng((seed, index)), index)
-        names.append(write_case(folder, first + index, scan))
-        advance()
-    finish(folder, names)
+    for index in progress.track(range(cases), "drawing scans"):
+        scan = recipe.make(size, np.random.default_rng((seed, index)), index)
+        names.append(recipe.write_case(folder, first + index, scan))
+    recipe.finish(folder, names)
+    return names
 
 
 def render(tissue: Array, channel: str, generator: Generator) -> Array:
-    """An MRI contrast of a tissue map: means that differ from scanner to scanner, partial volume,
-    bias, noise."""
+    """An MRI contrast of a tissue map, with partial volume, bias and noise.
+
+    The means of tissues differ from scan to scan, as between scanners.
+    """
     means = np.array(CONTRASTS[channel]) + generator.normal(0, 0.025, len(CONTRASTS[channel]))
     inside = tissue != brains.OUTSIDE
     image = gaussian_filter(means[tissue], 0.5)
@@ -94,9 +125,8 @@ def make_brats(size: int, generator: Generator, index: int) -> Scan:
     tissue, depth = brains.make_brain((size, size, size), generator)
     brains.add_lookalikes(tissue, depth, generator)
     brains.add_tumour(tissue, depth, generator)
-    image = np.stack(
-        [render(tissue, channel, generator) for channel in ("FLAIR", "T1", "T1Gd", "T2")]
-    )
+    contrasts = ("FLAIR", "T1", "T1Gd", "T2")
+    image = np.stack([render(tissue, contrast, generator) for contrast in contrasts])
     label = np.zeros(tissue.shape, np.uint8)
     for kind, value in BRATS_LABELS.items():
         label[tissue == kind] = value
@@ -104,42 +134,43 @@ def make_brats(size: int, generator: Generator, index: int) -> Scan:
 
 
 def make_isles(size: int, generator: Generator, index: int) -> Scan:
-    """Every seventh case has no lesion, every third has thick slices."""
+    """A brain with strokes. Every seventh case has no lesion, every third has thick slices."""
     tissue, depth = brains.make_brain((size, size, size), generator)
     brains.add_lookalikes(tissue, depth, generator)
     if index % 7 != 6:
         brains.add_strokes(tissue, depth, generator)
     brains.add_shine(tissue, depth, generator)
-    image = np.stack([render(tissue, channel, generator) for channel in ("DWI", "ADC")])
+    dwi = 800 * render(tissue, "DWI", generator)
+    adc = 2500 * render(tissue, "ADC", generator)
     label = (tissue == brains.STROKE).astype(np.uint8)
-    scan = Scan(image * np.array([800.0, 2500.0])[:, None, None, None], label, (2.0, 2.0, 2.0))
+    scan = Scan(np.stack((dwi, adc)), label, (2.0, 2.0, 2.0))
     return thicken_slices(scan, 3) if index % 3 == 2 else scan
 
 
 def make_hippocampus(size: int, generator: Generator, index: int) -> Scan:
-    """Crops around the hippocampus; the scale of the intensities differs by orders of magnitude, as
-    in the real set."""
-    tissue, label = brains.make_hippocampus(
-        (round(0.7 * size), size, round(0.72 * size)), generator
-    )
+    """A crop around the hippocampus.
+
+    The scale of the intensities differs by orders of magnitude, as in the real data set.
+    """
+    shape = (round(0.7 * size), size, round(0.72 * size))
+    tissue, label = brains.make_hippocampus(shape, generator)
     image = render(tissue, "T1", generator)[None]
     return Scan(image * 10 ** generator.uniform(2, 5), label, (1.0, 1.0, 1.0))
 
 
 def thicken_slices(scan: Scan, factor: int) -> Scan:
-    """Average runs of slices, as thick slices do; a voxel keeps the label that most of it has."""
+    """Average every `factor` slices. A voxel is labelled if at least half of it is."""
     depth = scan.label.shape[2] // factor * factor
     slabs = scan.image[..., :depth].reshape(*scan.image.shape[:3], -1, factor).mean(-1)
     votes = scan.label[..., :depth].reshape(*scan.label.shape[:2], -1, factor).mean(-1)
-    return Scan(
-        slabs, (votes >= 0.5).astype(np.uint8), (*scan.spacing_mm[:2], scan.spacing_mm[2] * factor)
-    )
+    spacing_mm = (*scan.spacing_mm[:2], scan.spacing_mm[2] * factor)
+    return Scan(slabs, (votes >= 0.5).astype(np.uint8), spacing_mm)
 
 
 def save_nifti(file: Path, array: Array, spacing_mm: tuple[float, ...]) -> None:
-    """With the left-right axis pointing left, as scanners write it."""
+    """Write an image whose first axis points to the left, as scanners do."""
     affine = np.diag((-spacing_mm[0], *spacing_mm[1:], 1.0))
-    half = [spacing * n / 2 for spacing, n in zip(spacing_mm, array.shape, strict=False)]
+    half = [spacing * size / 2 for spacing, size in zip(spacing_mm, array.shape[:3], strict=True)]
     affine[:3, 3] = half[0], -half[1], -half[2]
     image = nibabel.Nifti1Image(array[::-1], affine)
     image.header.set_xyzt_units("mm")
@@ -151,11 +182,9 @@ def write_msd_case(prefix: str) -> Callable[[Path, int, Scan], str]:
     def write(folder: Path, number: int, scan: Scan) -> str:
         name = f"{prefix}_{number:03d}"
         image = np.moveaxis(scan.image, 0, -1).astype(np.float32)
-        save_nifti(
-            folder / "imagesTr" / f"{name}.nii.gz",
-            image[..., 0] if len(scan.image) == 1 else image,
-            scan.spacing_mm,
-        )
+        if image.shape[-1] == 1:
+            image = image[..., 0]
+        save_nifti(folder / "imagesTr" / f"{name}.nii.gz", image, scan.spacing_mm)
         save_nifti(folder / "labelsTr" / f"{name}.nii.gz", scan.label, scan.spacing_mm)
         return name
 
@@ -166,22 +195,27 @@ def finish_msd(
     title: str, modality: list[str], labels: list[str]
 ) -> Callable[[Path, list[str]], None]:
     def finish(folder: Path, names: list[str]) -> None:
+        pairs = []
+        for name in names:
+            file = f"{name}.nii.gz"
+            pairs.append({"image": f"./imagesTr/{file}", "label": f"./labelsTr/{file}"})
         description: dict[str, Any] = {
             "name": title,
             "description": "Synthetic; procedural anatomy, no patient",
             "licence": "CC0 1.0",
             "tensorImageSize": "4D" if len(modality) > 1 else "3D",
-            "modality": {str(i): name for i, name in enumerate(modality)},
-            "labels": {str(i): name for i, name in enumerate(["background", *labels])},
+            "modality": numbered(modality),
+            "labels": numbered(["background", *labels]),
             "numTraining": len(names),
-            "training": [
-                {"image": f"./imagesTr/{name}.nii.gz", "label": f"./labelsTr/{name}.nii.gz"}
-                for name in names
-            ],
+            "training": pairs,
         }
         write_atomically(folder / "dataset.json", json.dumps(description, indent=1) + "\n")
 
     return finish
+
+
+def numbered(names: list[str]) -> dict[str, str]:
+    return {str(number): name for number, name in enumerate(names)}
 
 
 def write_isles_case(folder: Path, number: int, scan: Scan) -> str:
@@ -199,13 +233,17 @@ def finish_isles(folder: Path, names: list[str]) -> None:
     write_atomically(folder / "dataset_description.json", json.dumps(description, indent=1) + "\n")
 
 
-Kind = tuple[
-    Callable[[int, Generator, int], Scan],
-    Callable[[Path, int, Scan], str],
-    Callable[[Path, list[str]], None],
-]
+@dataclass(frozen=True)
+class Kind:
+    """How to make a synthetic data set."""
+
+    make: Callable[[int, Generator, int], Scan]  # from size, generator and index
+    write_case: Callable[[Path, int, Scan], str]  # returns the case's name
+    finish: Callable[[Path, list[str]], None]  # writes the description of the data set
+
+
 KINDS: Mapping[str, Kind] = {
-    "brats": (
+    "brats": Kind(
         make_brats,
         write_msd_case("BRATS"),
         finish_msd(
@@ -214,8 +252,8 @@ KINDS: Mapping[str, Kind] = {
             ["edema", "non-enhancing tumor", "enhancing tumour"],
         ),
     ),
-    "isles22": (make_isles, write_isles_case, finish_isles),
-    "hippocampus": (
+    "isles22": Kind(make_isles, write_isles_case, finish_isles),
+    "hippocampus": Kind(
         make_hippocampus,
         write_msd_case("hippocampus"),
         finish_msd("Synthetic Hippocampus", ["MRI"], ["Anterior", "Posterior"]),

@@ -325,7 +325,7 @@ def mean_dice(rows: Sequence[Score]) -> float | None:
 def prepare_cases(store: CaseStore, cases: TrainingCases, progress: Progress) -> None:
     """Preprocess the cases. One that cannot be used is named and left out."""
     names = [*cases.training, *cases.held_out]
-    for problem in store.prepare(names, track=lambda done: progress.track(done, "preparing cases")):
+    for problem in store.prepare(names, progress=progress):
         progress.say(f"warning: {problem}" if problem.is_warning else f"left out: {problem}")
     for wanted, purpose in (
         (cases.training, "to train on"),
