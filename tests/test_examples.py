@@ -6,11 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
+from testkit.places import ROOT
 
 
 def test_the_python_api(tmp_path: Path) -> None:
-    command = [sys.executable, str(EXAMPLES / "python_api.py"), str(tmp_path / "out")]
+    command = [sys.executable, str(ROOT / "examples" / "python_api.py"), str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     assert "swin-factorizer against nnunet: dice" in done.stdout

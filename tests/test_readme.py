@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from factorizer.cli import app
+from testkit.places import ROOT
 
-ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 
 
@@ -41,8 +41,8 @@ def test_commands_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.Mo
 def test_there_is_something_to_run_and_make_targets_exist() -> None:
     assert blocks("python")
     assert commands()
-    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert set(re.findall(r"make (\w+)", README)) <= set(targets)
+    targets = re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert set(re.findall(r"make ([\w-]+)", README)) <= set(targets)
 
 
 def test_the_map_of_the_source_is_true_and_whole() -> None:

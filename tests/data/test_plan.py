@@ -20,9 +20,9 @@ from factorizer.data.intensities import describe_intensities, judge_channel
 from factorizer.data.layouts import read_cohort
 from factorizer.data.plan import plan_data, plan_preset, round_range
 from factorizer.preset_files import load_preset
+from testkit.places import REAL_DATA, needs_real_data
 from testkit.writing import write_isles, write_msd, write_nifti
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 SHAPE = (24, 24, 24)
 NAMELESS = "channel 1"
 runner = CliRunner()
@@ -192,11 +192,11 @@ def test_one_case_is_written_in_the_singular(tmp_path: Path) -> None:
     assert "in 1 case;" in result.stdout
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real scans are not at {SHARED}")
+@needs_real_data
 def test_no_scanner_makes_mri_look_like_ct() -> None:
     """A few stroke cases of every shape and voxel size, each by itself, with the channels' names
     and without."""
-    cohort = read_cohort(SHARED / "ISLES-2022")
+    cohort = read_cohort(REAL_DATA / "ISLES-2022")
     groups = defaultdict(list)
     for case in cohort.cases:
         header = nibabel.load(case.channels["DWI"].file).header

@@ -19,17 +19,17 @@ from factorizer.data.patches import PatchDataset
 from factorizer.data.preprocess import Preprocessing, prepare_case, restore
 from factorizer.inference.load import make_network
 from factorizer.preset_files import load_preset
+from testkit.places import REAL_DATA, needs_real_data
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 COUNTS = {"Task04_Hippocampus": 200, "ISLES-2022": 200, "CHASEDB1": 20}
 LAYOUTS = {"Task04_Hippocampus": "msd", "ISLES-2022": "isles", "CHASEDB1": "pairs"}
 PATCHES = {"Task04_Hippocampus": (40, 56, 40), "ISLES-2022": (64, 64, 64), "CHASEDB1": (128, 128)}
-pytestmark = pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real scans are not at {SHARED}")
+pytestmark = needs_real_data
 
 
 @pytest.fixture(params=COUNTS)
 def cohort(request: pytest.FixtureRequest) -> Cohort:
-    return read_cohort(SHARED / request.param)
+    return read_cohort(REAL_DATA / request.param)
 
 
 def test_all_cases_are_found(cohort: Cohort) -> None:
@@ -82,8 +82,8 @@ def test_a_label_goes_to_the_grid_of_the_network_and_back(cohort: Cohort) -> Non
 
 
 def test_the_published_folds_are_read() -> None:
-    cohort = read_cohort(SHARED / "ISLES-2022")
-    folds = read_folds(SHARED / "ISLES-2022" / "folds_published.csv", cohort.cases)
+    cohort = read_cohort(REAL_DATA / "ISLES-2022")
+    folds = read_folds(REAL_DATA / "ISLES-2022" / "folds_published.csv", cohort.cases)
     assert {fold: len(names) for fold, names in folds.items()} == {1: 50, 2: 50, 3: 50, 4: 50}
     training, held_out = split_fold(folds, 2)
     assert len(training) == 150
@@ -91,13 +91,13 @@ def test_the_published_folds_are_read() -> None:
 
 
 def test_both_eyes_are_one_patient() -> None:
-    cohort = read_cohort(SHARED / "CHASEDB1")
+    cohort = read_cohort(REAL_DATA / "CHASEDB1")
     assert len({case.owner for case in cohort.cases}) == 10
 
 
 def test_both_sides_of_a_hippocampus_scan_are_one_patient() -> None:
     """Their intensities agree in every pair, and hardly ever with the next scan's."""
-    cases = read_cohort(SHARED / "Task04_Hippocampus").cases
+    cases = read_cohort(REAL_DATA / "Task04_Hippocampus").cases
     medians = [float(np.median(read_image(case).array)) for case in cases]
     pairs = list(itertools.pairwise(zip(cases, medians, strict=True)))
     close = [abs(math.log(b / a)) < 0.1 for (_, a), (_, b) in pairs]
@@ -119,7 +119,7 @@ def test_both_sides_of_a_hippocampus_scan_are_one_patient() -> None:
 )
 def test_presets_are_right_for_their_data(preset: str, folder: str, tmp_path: Path) -> None:
     """A patch with every region goes through the preset's network."""
-    settings, cohort = load_preset(preset), read_cohort(SHARED / folder)
+    settings, cohort = load_preset(preset), read_cohort(REAL_DATA / folder)
     data = settings.data
     names = [case.name for case in cohort.cases[:2]]
     store = CaseStore(tmp_path, cohort.cases, settings_for(cohort, data))

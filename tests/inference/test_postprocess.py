@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.data.layouts import read_cohort
-from factorizer.data.synthetic import write_synthetic
 from factorizer.inference.cleaning import clean_labels, clean_mask
-from factorizer.preset_files import change_preset, load_preset
+from factorizer.preset_files import load_preset
 from factorizer.runs.rules import FILE, Cleaning, read_rules
 from factorizer.studies.postprocessing import (
     CANDIDATES,
@@ -25,8 +24,6 @@ from factorizer.studies.postprocessing import (
     choose_rules,
     try_candidates,
 )
-from factorizer.training.run import train_fold
-from factorizer.training.trainer import Machine
 
 BRATS = load_preset("brats").data
 SPACING = (2.0, 2.0, 2.0)  # 0.008 ml a voxel
@@ -133,30 +130,22 @@ def test_rules_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
         read_rules(tmp_path / FILE, list(BRATS.regions))
 
 
-def test_a_cross_validation_chooses_and_predict_applies(tmp_path: Path) -> None:
-    data, run = tmp_path / "data", tmp_path / "run"
-    write_synthetic("isles22", data, cases=4, size=24, seed=0)
-    changes = [
-        "training.max_steps=6",
-        "training.learning_rate=0.02",
-        "training.folds=2",
-        "model.widths=[8,16]",
-    ]
-    preset = change_preset(
-        load_preset("isles22"), [*changes, "model.window=4", "data.patch_size=[16,16,16]"]
-    )
+def test_a_cross_validation_chooses_and_predict_applies(
+    strokes: Path, stroke_run: Path, tmp_path: Path
+) -> None:
+    data, run = strokes, shutil.copytree(stroke_run, tmp_path / "run")
     choose_command = ["postprocess", "--run", str(run), "--data", str(data), "--device", "cpu"]
-    train_fold(preset, data=data, fold=0, out=run, machine=Machine(device="cpu", workers=0))
+    shutil.move(run / "fold1", tmp_path / "fold1")
     early = CliRunner().invoke(app, choose_command)
     assert "has no fold 1; finish the cross-validation first" in early.stderr
-    train_fold(preset, data=data, fold=1, out=run, machine=Machine(device="cpu", workers=0))
+    shutil.move(tmp_path / "fold1", run / "fold1")
     scores = (run / "fold1" / "scores.csv").rename(tmp_path / "aside.csv")
     assert "fold1 is not finished" in CliRunner().invoke(app, choose_command).stderr
     scores.rename(run / "fold1" / "scores.csv")
     result = CliRunner().invoke(app, [*choose_command, "--json"])
     assert result.exit_code == 0, result.output
     (choice,) = json.loads(result.stdout)
-    assert choice["cases"] == 4
+    assert choice["cases"] == 6
     assert choice["after"] >= choice["before"]
     (run / "postprocessing.json").write_text(
         json.dumps({"lesion": {"min_volume_ml": 1e6, "largest": False}})

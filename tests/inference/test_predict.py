@@ -22,7 +22,6 @@ from factorizer.cli import app
 from factorizer.data.cases import Case
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
-from factorizer.data.synthetic import write_synthetic
 from factorizer.errors import ModelError
 from factorizer.inference import memory
 from factorizer.inference.load import load
@@ -38,32 +37,17 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
 )
 runner = CliRunner()
-CHANGES = [
-    "training.max_steps=8",
-    "training.learning_rate=0.02",
-    "training.folds=3",
-    "training.validate_every=100",
-    "model.widths=[8,16]",
-    "model.window=4",
-    "data.patch_size=[16,16,16]",
-]
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "tumours"
-    write_synthetic("brats", folder, cases=6, size=24, seed=0)
-    return folder
+@pytest.fixture
+def data(tumours: Path) -> Path:
+    return tumours
 
 
-@pytest.fixture(scope="module")
-def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+@pytest.fixture
+def run(tumour_run: Path) -> Path:
     """A run of two folds."""
-    out = tmp_path_factory.mktemp("runs") / "run"
-    preset = change_preset(load_preset("brats"), CHANGES)
-    for fold in (0, 1):
-        train_fold(preset, data=data, fold=fold, out=out, machine=Machine(device="cpu", workers=0))
-    return out
+    return tumour_run
 
 
 def invoke(*command: object):

@@ -22,16 +22,16 @@ from factorizer.preset_files import PresetError, load_preset
 from factorizer.runs import zoo
 from factorizer.runs.fold import Fold
 from factorizer.runs.weights import read_weights, verify_checksum
-from testkit.runs import run as train
+from testkit.places import REAL_DATA, needs_real_data
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
 )
 
 
-@pytest.fixture(scope="module")
-def fold(strokes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return train(strokes, tmp_path_factory.mktemp("runs") / "run").folder
+@pytest.fixture
+def fold(stroke_fold: Path) -> Path:
+    return stroke_fold
 
 
 @pytest.fixture
@@ -110,7 +110,6 @@ def test_the_list_and_the_card(small: Path) -> None:
     assert CliRunner().invoke(app, ["zoo", "--json", "show", "small"]).exit_code == 2
 
 
-SHARED = Path(__file__).parents[3] / "shared" / "data"
 SHIPPED = {"hippocampus": "Task04_Hippocampus", "isles22-stroke": "ISLES-2022"}
 
 
@@ -128,12 +127,12 @@ def test_what_ships_is_complete_and_small() -> None:
     assert sum(file.stat().st_size for file in package.rglob("*") if file.is_file()) < 25e6
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason=f"the real scans are not at {SHARED}")
+@needs_real_data
 @pytest.mark.parametrize("name", SHIPPED)
 def test_held_out_scans_are_segmented_as_the_card_says(name: str, tmp_path: Path) -> None:
     """By the command line, on the files as they were downloaded: the scores are those that ship
     with the model."""
-    cohort = read_cohort(SHARED / SHIPPED[name])
+    cohort = read_cohort(REAL_DATA / SHIPPED[name])
     rows = [row for row in zoo.zoo_model(name).scores() if row.metric == "dice"]
     case = cohort.case(rows[0].case)
     files = dict.fromkeys(source.file for source in case.channels.values())

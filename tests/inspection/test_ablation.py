@@ -14,7 +14,6 @@ import torch
 from typer.testing import CliRunner
 
 from factorizer.cli import app
-from factorizer.data.synthetic import write_synthetic
 from factorizer.figures.ablations import pareto
 from factorizer.files import FileError, write_atomically
 from factorizer.inference.load import load
@@ -26,7 +25,7 @@ from factorizer.inspection.settings import (
     paper_settings,
 )
 from factorizer.nn.blocks import WrappedNMF
-from factorizer.preset_files import change_preset, load_preset
+from factorizer.preset_files import change_preset
 from factorizer.studies.ablating import (
     Bench,
     Point,
@@ -39,8 +38,6 @@ from factorizer.studies.ablating import (
     write_points,
 )
 from factorizer.studies.tuning import Tuner, keep_order
-from factorizer.training.run import train_fold
-from factorizer.training.trainer import Machine
 from testkit.small import build_small
 
 pytestmark = pytest.mark.filterwarnings(
@@ -48,26 +45,15 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data") / "strokes"
-    write_synthetic("isles22", folder, cases=6, size=24, seed=0)
-    return folder
+@pytest.fixture
+def data(strokes: Path) -> Path:
+    return strokes
 
 
-@pytest.fixture(scope="module")
-def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    changes = [
-        "training.max_steps=2",
-        "training.folds=2",
-        "model.widths=[8,16]",
-        "data.patch_size=[16,16,16]",
-    ]
-    preset = change_preset(load_preset("isles22"), [*changes, "model.window=4", "model.head_dim=2"])
-    out = tmp_path_factory.mktemp("run") / "run"
-    return train_fold(
-        preset, data=data, fold=0, out=out, machine=Machine(device="cpu", workers=0)
-    ).folder
+@pytest.fixture
+def run(stroke_run: Path, tmp_path: Path) -> Path:
+    """A fold that a test may change."""
+    return shutil.copytree(stroke_run, tmp_path / "strokes") / "fold0"
 
 
 def test_the_papers_settings() -> None:
@@ -211,7 +197,7 @@ def test_the_ablation_command(run: Path, data: Path, tmp_path: Path) -> None:
         trained["gflops"],
     )
     assert (tmp_path / "out" / "ablation.png").stat().st_size > 20_000
-    other = shutil.copytree(run, run.parent / "fold1")
+    other = run.parent / "fold1"
     refused = CliRunner().invoke(app, [*command[:-1], str(other)])
     assert "holds out other cases than" in refused.stderr
     ours, theirs = (make_bench(run, data, device="cpu") for _ in range(2))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,13 @@ CPU = Machine(device="cpu", workers=0)
 
 def run(data: Path, out: Path, preset: Preset = PRESET, **options: Any):
     return train_fold(preset, data=data, fold=1, out=out, **({"machine": CPU} | options))
+
+
+def train_folds(preset: Preset, data: Path, out: Path, folds: Sequence[int]) -> Path:
+    """Train some folds of a run one after the other; the folder of the run."""
+    for fold in folds:
+        assert train_fold(preset, data=data, fold=fold, out=out, machine=CPU).finished
+    return out
 
 
 def weights(folder: Path, name: str = "last") -> dict[str, torch.Tensor]:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from factorizer.data.synthetic import write_synthetic
+from testkit.places import TESTS
 
 
 def test_a_run_killed_at_any_change_of_its_folder_is_resumed_bit_for_bit(tmp_path: Path) -> None:
@@ -16,8 +17,7 @@ def test_a_run_killed_at_any_change_of_its_folder_is_resumed_bit_for_bit(tmp_pat
     (tmp_path / "work").mkdir()
     command = [sys.executable, "-m", "testkit.kills", str(tmp_path / "data")]
     command.append(str(tmp_path / "work"))
-    tests = Path(__file__).parents[1]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=tests)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, cwd=TESTS)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     assert result["killed"] > 30
