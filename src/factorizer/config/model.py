@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from factorizer.config_fields import (
+from factorizer.config.fields import (
     Count,
     Depths,
     Dropout,

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from factorizer.config_augmentation import MAX_DISPLACEMENT, Affine, Augmentation, Elastic, Flip
-from factorizer.config_fields import (
+from factorizer.config.augmentation import MAX_DISPLACEMENT, Affine, Augmentation, Elastic, Flip
+from factorizer.config.fields import (
     Count,
     FoldCount,
     IntensityRange,
@@ -33,7 +33,7 @@ from factorizer.config_fields import (
     section,
     setting,
 )
-from factorizer.config_model import Model, model_options
+from factorizer.config.model import Model, model_options
 from factorizer.models.registry import options_of
 
 if TYPE_CHECKING:

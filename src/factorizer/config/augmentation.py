@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import model_validator
 
-from factorizer.config_fields import (
+from factorizer.config.fields import (
     Axes,
     DegreesRange,
     DisplacementRange,
