@@ -1,4 +1,4 @@
-"""`factorizer predict` and `factorizer postprocess`."""
+"""`factorizer predict`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,10 @@ import typer
 from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     Json,
-    add_cells,
     print_json,
     print_problem,
     print_problems,
-    print_table,
     say,
-    say_written,
 )
 from factorizer.commands.program import exit_for
 from factorizer.commands.stopping import stoppable
@@ -185,42 +182,6 @@ def predict(
         typer.echo(f"{output}: {written} written, {skipped} skipped, {len(failed)} failed")
     problems += [problem for result in done for problem in result.problems]
     exit_for(problems)
-
-
-def postprocess(
-    run: Annotated[Path, typer.Option("--run", help="A cross-validation, with all its folds.")],
-    data: Annotated[Path, typer.Option("--data", help="The data set it was trained on.")],
-    device: Device = "auto",
-    json: Json = False,
-) -> None:
-    """Choose what to clean up after prediction, on the held-out cases of a cross-validation;
-    `predict` can apply it."""
-    from dataclasses import asdict
-
-    from rich.table import Table
-
-    from factorizer.studies.postprocessing import choose_postprocessing
-
-    result = choose_postprocessing(run, data, device=device, progress=ConsoleProgress())
-    say_written(result.file)
-    if json:
-        print_json([asdict(choice) for choice in result.choices])
-        return
-    table = Table("region", "what is kept", "Dice before", "Dice after", "cases")
-    for choice in result.choices:
-        cells = [
-            choice.region,
-            choice.rule,
-            f"{choice.before:.4f}",
-            f"{choice.after:.4f}",
-            choice.cases,
-        ]
-        add_cells(table, cells)
-    print_table(table)
-    say(
-        "The scores after are optimistic: the rules were chosen on these cases. `predict "
-        "--postprocess` applies them."
-    )
 
 
 def parse_folds(text: str | None) -> Literal["all"] | list[int] | None:
