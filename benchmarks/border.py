@@ -1,7 +1,7 @@
 """Where segmentations of the hippocampus lose Dice: at its outline, or where anterior and posterior
 meet.
 
-    factorizer predict --run runs/hippocampus/fold2 -i held-out.csv -o predictions
+    factorizer predict --model runs/hippocampus/fold2 -i held-out.csv -o predictions
     python benchmarks/border.py predictions Task04_Hippocampus/labelsTr
 
 The two parts meet in a coronal plane, at a slice that the rater chose. Beside the Dice of both

@@ -168,7 +168,7 @@ def test_a_cross_validation_chooses_and_predict_applies(tmp_path: Path) -> None:
             str(data),
             "-o",
             str(tmp_path / name),
-            "--run",
+            "--model",
             str(run / "fold0"),
             *options,
         ]

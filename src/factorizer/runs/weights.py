@@ -139,7 +139,7 @@ def load_strictly(network: nn.Module, weights: Weights, origin: str) -> None:
     for name in sorted(own.keys() & weights.keys()):
         if weights[name].shape != own[name].shape:
             wrong.append(f"{name} is {tuple(weights[name].shape)}, not {tuple(own[name].shape)}")
-        elif not is_alike(weights[name], own[name]):
+        elif not is_same_kind(weights[name], own[name]):
             wrong.append(f"{name} is {weights[name].dtype}, not {own[name].dtype}")
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
@@ -150,7 +150,7 @@ def load_strictly(network: nn.Module, weights: Weights, origin: str) -> None:
     network.load_state_dict(weights)
 
 
-def is_alike(one: Tensor, other: Tensor) -> bool:
+def is_same_kind(one: Tensor, other: Tensor) -> bool:
     """Whether two weights have one shape and are both numbers with a fraction, or both whole."""
     return one.shape == other.shape and one.is_floating_point() == other.is_floating_point()
 
