@@ -9,7 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import nibabel
 import numpy as np
@@ -19,19 +22,24 @@ from typer.testing import CliRunner
 
 import factorizer
 from factorizer.cli import app
-from factorizer.data.cases import Case
+from factorizer.data.cases import Case, Problem
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
+from factorizer.data.preprocess import Prepared
 from factorizer.data.synthetic import write_synthetic
 from factorizer.errors import ModelError
 from factorizer.inference import memory
 from factorizer.inference.load import load
-from factorizer.inference.predictor import Predictor
+from factorizer.inference.predict import predict as predict_inputs
+from factorizer.inference.predictor import Predictor, Segmented
+from factorizer.inference.remarks import describe_problems
 from factorizer.preset_files import change_preset, load_preset
+from factorizer.progress import Task
 from factorizer.runs.find import trained_on
 from factorizer.runs.fold import Fold
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
+from testkit.telling import Listener
 from testkit.writing import write_nifti
 
 pytestmark = pytest.mark.filterwarnings(
@@ -188,6 +196,109 @@ def test_a_failing_case_does_not_stop_the_others(data: Path, run: Path, tmp_path
     assert "it holds 3 channels" in result.stderr
     assert sorted(file.name[:9] for file in (tmp_path / "out").glob("*.nii.gz")) == [
         f"BRATS_00{i}" for i in (1, 4, 5, 6)
+    ]
+
+
+def test_a_bug_in_one_case_is_reported_and_the_others_are_predicted(
+    data: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = Predictor.segment
+
+    def fail_once(self: Predictor, prepared: Prepared, **options: Any) -> Segmented:
+        if prepared.name == "BRATS_002":
+            raise KeyError("liver")
+        return segment(self, prepared, **options)
+
+    monkeypatch.setattr(Predictor, "segment", fail_once)
+    monkeypatch.chdir(tmp_path)  # the report goes to the working folder
+    result = predict("-i", data, "-o", tmp_path / "out", "--model", run / "fold0", "--json")
+    assert result.exit_code == 70
+    assert "bug BRATS_002: a bug in Factorizer (KeyError: 'liver')" in result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["failed"] == ["BRATS_002"]
+    assert list(summary["written"]) == [f"BRATS_00{i}" for i in (1, 3, 4, 5, 6)]
+    assert not (tmp_path / "out" / "BRATS_002.nii.gz").exists()
+    (report,) = tmp_path.glob("factorizer-bug-*.txt")
+    assert report.name in result.stderr
+    assert "fail_once" in report.read_text()
+
+
+class Bars(Listener):
+    """Keeps lines, and counts the steps of every bar."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.steps: dict[str, int] = {}
+        self.totals: dict[str, int | None] = {}
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None) -> Iterator[Task]:
+        self.steps[label] = 0
+        self.totals[label] = total
+        yield Bar(self, label)
+
+
+class Bar(Task):
+    def __init__(self, bars: Bars, label: str) -> None:
+        self.bars, self.label = bars, label
+
+    def advance(self, steps: int = 1) -> None:
+        self.bars.steps[self.label] += steps
+
+
+def test_the_library_predicts_says_and_returns_everything(
+    data: Path, run: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(data, copy)
+    (copy / "imagesTr" / "BRATS_002.nii.gz").write_bytes(b"x")
+    progress, out = Bars(), tmp_path / "out"
+    done = predict_inputs(run / "fold0", copy, out, device="cpu", progress=progress)
+    good = [f"BRATS_00{i}" for i in (1, 3, 4, 5, 6)]
+    assert done.folder == out
+    assert done.written == {name: out / f"{name}.nii.gz" for name in good}
+    assert list(done.seconds) == good
+    assert (done.skipped, done.failed) == ([], ["BRATS_002"])
+    (problem,) = done.problems
+    assert (problem.case, problem.severity) == ("BRATS_002", "error")
+    assert [prediction.case for prediction in done.cases] == sorted([*good, "BRATS_002"])
+    assert progress.lines[0].startswith("6 cases, 1 network on cpu, at most about")
+    assert progress.lines[1].startswith("channels of BRATS_001: FLAIR = BRATS_001.nii.gz, ")
+    assert progress.lines[2] == "labels are written as edema = 1, necrosis = 2, enhancing = 3"
+    assert progress.lines[3].startswith("4 of them have names of cases")
+    assert progress.lines[4] == f"error {problem}"
+    assert progress.totals["cases"] == progress.steps["cases"] == 6
+    assert set(progress.steps) == {"cases", *good}
+    for name in good:
+        assert progress.steps[name] == progress.totals[name] == 27  # patches of half overlap
+    again = predict_inputs(str(run / "fold0"), [str(copy)], str(out), device="cpu", resume=True)
+    assert again.skipped == good
+    assert (again.written, again.seconds) == ({}, {})
+
+
+def test_inputs_that_are_no_cases_are_said_first_and_fail(
+    data: Path, run: Path, tmp_path: Path
+) -> None:
+    names = [f"case{index}" for index in range(7)]
+    lines = ["case,FLAIR,T1,T1Gd,T2", *(f"{name},no.nii.gz,,," for name in names)]
+    (tmp_path / "cases.csv").write_text("\n".join(lines))
+    progress = Bars()
+    done = predict_inputs(
+        run / "fold0", tmp_path / "cases.csv", tmp_path / "out", progress=progress
+    )
+    assert done.failed == names
+    assert len(done.input_problems) == len(done.problems) == 7
+    assert progress.lines[0].startswith("error ")
+    assert progress.lines[7].startswith("0 cases, 1 network")
+
+
+def test_problems_of_the_same_kind_are_counted() -> None:
+    same = [Problem(f"case{index}", "", "it is empty", "fill it") for index in range(7)]
+    other = Problem("x", "x.nii", "it is flat", "scan again", "warning")
+    assert list(describe_problems([*same[:2], other, *same[2:]])) == [
+        *(f"error case{index}: it is empty; fill it" for index in range(5)),
+        "  and 2 more for the same reason",
+        "warning x.nii: it is flat; scan again",
     ]
 
 
