@@ -86,15 +86,15 @@ def predict(
 
 def parse_folds(text: str | None) -> Literal["all"] | list[int] | None:
     """all, or some numbers."""
-    if text is None or text == "all":
-        return text  # type: ignore[return-value]
+    if text is None:
+        return None
+    if text == "all":
+        return "all"
     try:
-        numbers = [int(part) for part in text.split(",")]
+        return [int(part) for part in text.split(",")]
     except ValueError:
-        numbers = []
-    if not numbers or len(set(numbers)) < len(numbers):
-        raise FactorizerError(f"--folds got {text!r}; give all, or different numbers such as 0,2")
-    return numbers
+        message = f"--folds got {text!r}; give all, or different numbers such as 0,2"
+        raise FactorizerError(message) from None
 
 
 def as_json(result: Predictions) -> dict[str, Any]:
