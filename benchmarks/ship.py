@@ -3,15 +3,14 @@ a card.
 
     python benchmarks/ship.py runs/hippocampus/fold0 hippocampus --data Task04_Hippocampus
 
-The scores are those of the half-precision weights, computed again here; beside them stands by how
-much Dice changed.
+The scores are computed again with the half-precision weights. The card says by how much Dice
+changed.
 """
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -24,9 +23,10 @@ from rich.progress import track
 
 from factorizer.data.cache import settings_for
 from factorizer.data.layouts import read_cohort
-from factorizer.evaluation.scores import mean_scores
+from factorizer.evaluation.scores import Score, mean_scores
 from factorizer.files import write_atomically
 from factorizer.inference.load import load
+from factorizer.inference.predictor import Predictor
 from factorizer.runs.find import trained_on
 from factorizer.runs.fold import Fold
 from factorizer.runs.weights import read_weights
@@ -39,7 +39,7 @@ console = Console()
 
 @dataclass(frozen=True)
 class About:
-    """What a card says that no file of a run does."""
+    """The parts of a card that no file of a run has."""
 
     title: str
     data: str
@@ -90,50 +90,52 @@ def main(
     folder = Path(mkdtemp()) / name  # the zoo stays as it is until everything is written
     source, model = Fold(run), Fold(folder)
     write_model(source, read_weights(source), folder)
-    predictor, cohort = load(folder, device="cpu"), read_cohort(data)
+    predictor = load(folder, device="cpu")
     before = source.scores()
-    names = list(dict.fromkeys(row.case for row in before))
-    settings = settings_for(cohort, predictor.preset.data)
-    after = [
-        row
-        for case in track(names, "scoring")
-        for row in score_case(predictor, cohort.case(case), settings)
-    ]
+    after = score_again(predictor, before, data)
     model.write_scores(after)
-    change = max(
-        abs(new.value - old.value)
-        for new, old in zip(after, before, strict=True)
-        if new.metric == "dice"
-    )
-    count = sum(p.numel() for p in predictor.networks[0].parameters())
+    change = largest_change(before, after)
+    count = sum(weight.numel() for weight in predictor.networks[0].parameters())
     card = write_card(about, name, source, model, change, count)
     write_atomically(model.card_file, card)
-    names = sorted(trained_on([source]))
-    write_atomically(model.trained_on_file, json.dumps(names, indent=0) + "\n")
-    notice = f"weights.safetensors: {about.title} (zoo:{name})\n\n{about.data}\n\n{about.licence}\n"
-    write_atomically(folder / "LICENSE.txt", notice)
+    model.write_trained_on(trained_on([source]))
+    title = f"{model.weights_file.name}: {about.title} (zoo:{name})"
+    write_atomically(model.licence_file, f"{title}\n\n{about.data}\n\n{about.licence}\n")
     shutil.rmtree(ZOO / name, ignore_errors=True)
     shutil.move(folder, ZOO / name)
     console.print(card)
 
 
+def score_again(predictor: Predictor, before: Sequence[Score], data: Path) -> list[Score]:
+    """The scores of the same cases with another model."""
+    cohort = read_cohort(data)
+    settings = settings_for(cohort, predictor.preset.data)
+    names = list(dict.fromkeys(row.case for row in before))
+    rows: list[Score] = []
+    for name in track(names, "scoring"):
+        rows += score_case(predictor, cohort.case(name), settings)
+    return rows
+
+
+def largest_change(before: Sequence[Score], after: Sequence[Score]) -> float:
+    """The largest change of a case's Dice."""
+    pairs = zip(before, after, strict=True)
+    return max(abs(new.value - old.value) for old, new in pairs if new.metric == "dice")
+
+
 def write_card(
     about: About, name: str, source: Fold, model_files: Fold, change: float, count: int
 ) -> str:
-    preset, record = source.preset, source.starts()
-    hours = sum(part.get("seconds", {}).get("training", 0) for part in record) / 3600
-    parts = "" if all("seconds" in part for part in record) else " and parts that were interrupted"
-    means = mean_scores(model_files.scores())
-    rows = [
-        f"| {d.region} | {d.cases} | {d.mean:.3f} [{d.low:.3f}, {d.high:.3f}] | "
-        f"{means[d.region].hd95_mm:.2f} ({means[d.region].undefined}) | "
-        f"{means[d.region].lesion_f1:.3f} |"
-        for d in region_dice(model_files)
-    ]
+    """The card of a model in Markdown."""
+    preset, starts = source.preset, source.starts()
     training, model = preset.training, preset.model
+    hours = sum(start.get("seconds", {}).get("training", 0) for start in starts) / 3600
+    whole = all("seconds" in start for start in starts)
+    parts = "" if whole else " and parts that were interrupted"
     optimizer = {"adamw": "AdamW", "muon": "Muon"}[training.optimizer]
     held_out = len({row.case for row in model_files.scores()})
     used = len(source.cases()) - held_out
+    labels = ", ".join(f"{label} = {value}" for label, value in preset.data.labels.items())
     return f"""# {about.title} (`zoo:{name}`)
 
 **For research. Not a medical device, not for clinical use.**
@@ -141,7 +143,7 @@ def write_card(
 - **Model**: {model.name}, widths {"-".join(map(str, model.widths))}, window {model.window}, heads of {model.head_dim}
   channels, rank {model.rank}, {model.num_iters} iterations, {count:,} parameters, stored in half precision.
 - **Input**: {about.input} Channels: {", ".join(preset.data.channels)}.
-- **Output**: {", ".join(f"{label} = {value}" for label, value in preset.data.labels.items())}.
+- **Output**: {labels}.
 - **Use**: `factorizer predict --model zoo:{name} -i CASE -o OUT`, then, where there are references,
   `factorizer evaluate -p OUT -r REFERENCES --preset zoo:{name} -o scores.csv`.
 
@@ -159,7 +161,7 @@ They are those of scores.csv beside this card.
 
 | region | cases | Dice [95 %] | HD95, mm (undefined) | lesion F1 |
 |---|---|---|---|---|
-{chr(10).join(rows)}
+{write_rows(model_files)}
 
 Means over cases with bootstrap intervals; an empty prediction of an empty reference has Dice 1, a missed or invented
 region Dice 0. HD95 is the mean of the cases where it is defined. Half precision changed no case's Dice by more than
@@ -177,6 +179,19 @@ comes of that may be derived from these weights in the sense of their licence).
 """
 
 
+def write_rows(model: Fold) -> str:
+    """The rows of the table of scores."""
+    means = mean_scores(model.scores())
+    rows = []
+    for dice in region_dice(model):
+        mean = means[dice.region]
+        rows.append(
+            f"| {dice.region} | {dice.cases} | {dice.mean:.3f} [{dice.low:.3f}, {dice.high:.3f}] | "
+            f"{mean.hd95_mm:.2f} ({mean.undefined}) | {mean.lesion_f1:.3f} |"
+        )
+    return "\n".join(rows)
+
+
 def describe_sizes(model: Fold) -> Iterator[str]:
     """How much better large regions are found than small ones."""
     rows = model.scores()
@@ -184,13 +199,14 @@ def describe_sizes(model: Fold) -> Iterator[str]:
     for region in dict.fromkeys(row.region for row in rows):
         cases = {row.case for row in rows if row.region == region}
         sizes = {case: value[region, "reference_volume_ml", case] for case in cases}
-        there = sorted((case for case in cases if sizes[case] > 0), key=lambda case: sizes[case])
-        halves = there[: len(there) // 2], there[len(there) // 2 :]
-        small, large = (fmean(value[region, "dice", case] for case in half) for half in halves)
+        present = sorted((case for case in cases if sizes[case] > 0), key=sizes.__getitem__)
+        middle = len(present) // 2
+        small = fmean(value[region, "dice", case] for case in present[:middle])
+        large = fmean(value[region, "dice", case] for case in present[middle:])
         yield (
-            f"Where there is less than {sizes[halves[1][0]]:.3g} ml of {region}, which is half of "
-            f"the cases that have any, its mean Dice is {small:.3f}, and {large:.3f} in the other "
-            "half."
+            f"Where there is less than {sizes[present[middle]]:.3g} ml of {region}, which is half "
+            f"of the cases that have any, its mean Dice is {small:.3f}, and {large:.3f} in the "
+            "other half."
         )
 
 

@@ -191,7 +191,7 @@ def write_page(
     commands = [
         "factorizer data synth brats -o data --cases 50 --size 48",
         f"factorizer train --preset brats --data data --fold 0 --out run {changes}",
-        "factorizer predict -i data -o predictions --run run/fold0",
+        "factorizer predict -i data -o predictions --model run/fold0",
         "factorizer evaluate -p predictions -r data --preset brats -o scores.csv",
         "factorizer explain --run run/fold0 -i data -o components",
     ]

@@ -14,6 +14,7 @@ from factorizer.commands import (
     data,
     evaluate,
     explain,
+    postprocess,
     predict,
     presets,
     profile,
@@ -71,7 +72,7 @@ app.command()(train.train)
 app.command()(train.cross_validate)
 app.add_typer(zoo.app, name="zoo")
 app.command()(predict.predict)
-app.command()(predict.postprocess)
+app.command()(postprocess.postprocess)
 app.command()(evaluate.evaluate)
 app.command()(compare.compare)
 app.add_typer(compare.figure_app, name="figure")

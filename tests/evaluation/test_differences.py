@@ -11,11 +11,12 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.evaluation.compare import Entry, compare_entries
-from factorizer.evaluation.differences import find_differences, find_unknown, read_facts
+from factorizer.evaluation.differences import find_differences, find_unknown
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.files import FileError
 from factorizer.preset_files import change_preset, load_preset, to_yaml
 from factorizer.reports.tables import comparison_files, difference_lines
+from factorizer.runs.facts import read_facts
 
 START = {
     "data": "/data/strokes",

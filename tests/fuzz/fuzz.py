@@ -149,7 +149,7 @@ def make_base(folder: Path) -> Base:
             str(strokes),
             "-o",
             str(predictions),
-            "--run",
+            "--model",
             str(run),
             "--device",
             "cpu",

@@ -90,14 +90,14 @@ def plain_files(name: str) -> Callable[[random.Random, Base, Path], Attack]:
         files = ["-i", "p_dwi.nii", "-i", "p_adc.nii"]
         if name in ("metres", "micrometres"):  # only one of the two channels says so
             return Attack(
-                f"plain file, {name}", ["predict", *files, "-o", "out", "--run", str(base.run)]
+                f"plain file, {name}", ["predict", *files, "-o", "out", "--model", str(base.run)]
             )
         arguments = [
             "predict",
             *files,
             "-o",
             str(folder / "out"),
-            "--run",
+            "--model",
             str(base.run),
             "--device",
             "cpu",
@@ -124,7 +124,7 @@ def channel_folder(random_: random.Random, base: Base, folder: Path) -> Attack:
         str(images),
         "-o",
         str(folder / "out"),
-        "--run",
+        "--model",
         str(base.run),
         "--device",
         "cpu",
@@ -147,7 +147,7 @@ CONTINUED = ("nothing", "an empty file", "the input", "another map")
 
 
 def continued(kind: str) -> Callable[[random.Random, Base, Path], Attack]:
-    """What `predict --continue` finds in its folder was not made by it."""
+    """What `predict --resume` finds in its folder was not made by it."""
 
     def make(random_: random.Random, base: Base, folder: Path) -> Attack:
         data, image, case, _ = copy_strokes(base, folder, 1)
@@ -168,14 +168,14 @@ def continued(kind: str) -> Callable[[random.Random, Base, Path], Attack]:
             str(data),
             "-o",
             str(out),
-            "--run",
+            "--model",
             str(base.run),
             "--device",
             "cpu",
         ]
         return Attack(
-            f"--continue with {kind}",
-            [*arguments, "--continue"],
+            f"--resume with {kind}",
+            [*arguments, "--resume"],
             right,
             names=[case] if kind != "nothing" else [],
         )
@@ -305,7 +305,7 @@ def loose_folders(random_: random.Random, base: Base, folder: Path) -> Attack:
 
 
 def damaged_record(random_: random.Random, base: Base, folder: Path) -> Attack:
-    """The record of a prediction is damaged before `predict --continue` reads it."""
+    """The record of a prediction is damaged before `predict --resume` reads it."""
     data, _, case, _ = copy_strokes(base, folder, 1)
     out = folder / "out"
     shutil.copytree(base.predictions, out)
@@ -333,10 +333,10 @@ def damaged_record(random_: random.Random, base: Base, folder: Path) -> Attack:
         str(data),
         "-o",
         str(out),
-        "--run",
+        "--model",
         str(base.run),
         "--device",
         "cpu",
-        "--continue",
+        "--resume",
     ]
     return Attack(f"record of a prediction, {way}", arguments, right)

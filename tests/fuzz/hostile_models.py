@@ -57,7 +57,7 @@ def predict_with(fold: Path, base: Base, folder: Path, *more: str) -> list[str]:
         str(data),
         "-o",
         str(folder / "out"),
-        "--run",
+        "--model",
         str(fold),
         "--device",
         "cpu",

@@ -107,7 +107,7 @@ def hostile_option(arguments: list[str]) -> Callable[[random.Random, Base, Path]
                 str(data),
                 "-o",
                 str(folder / "out"),
-                "--run",
+                "--model",
                 str(base.run),
                 *rest,
             ]

@@ -155,7 +155,7 @@ def predict_list(base: Base, folder: Path, file: Path) -> list[str]:
         str(file),
         "-o",
         str(folder / "out"),
-        "--run",
+        "--model",
         str(base.run),
         "--device",
         "cpu",

@@ -1,4 +1,4 @@
-"""What --continue skips: what the same model made with the same settings from the same images, and
+"""What resuming skips: what the same model made with the same settings from the same images, and
 nothing else."""
 
 from __future__ import annotations
@@ -138,12 +138,12 @@ def faster() -> Predictor:
     [
         (other_weights, {}, "with other weights"),
         (lambda: Predictor(PRESET, [make_network(PRESET)] * 2), {}, "with other weights"),
-        (faster, {}, "at another --speed"),
-        (lambda: make_predictor(mirrored=True), {}, "without --tta"),
+        (faster, {}, "at another speed"),
+        (lambda: make_predictor(mirrored=True), {}, "without mirror images"),
         (
             make_predictor,
             {"rules": {"lesion": Cleaning(largest=True)}},
-            "with another --postprocess",
+            "with other rules of post-processing",
         ),
         (
             lambda: make_predictor(
@@ -163,7 +163,7 @@ def test_another_model_or_other_settings_are_refused_before_anything_is_predicte
     case: Case, out: Path, tmp_path: Path, make: Any, options: Any, words: str
 ) -> None:
     new = make_case(tmp_path, "new", seed=5)
-    with pytest.raises(ValueError, match=rf"x.nii.gz was made {words}; give another --output"):
+    with pytest.raises(ValueError, match=rf"x.nii.gz was made {words}; give another folder"):
         list(predict_cases(make(), [new, case], out, skip_existing=True, **options))
     assert not (out / "new.nii.gz").exists()
 

@@ -157,7 +157,7 @@ def test_a_cross_validation_chooses_and_predict_applies(
             str(data),
             "-o",
             str(tmp_path / name),
-            "--run",
+            "--model",
             str(run / "fold0"),
             *options,
         ]

@@ -9,7 +9,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import nibabel
 import numpy as np
@@ -19,18 +22,23 @@ from typer.testing import CliRunner
 
 import factorizer
 from factorizer.cli import app
-from factorizer.data.cases import Case
+from factorizer.data.cases import Case, Problem
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
+from factorizer.data.preprocess import Prepared
 from factorizer.errors import ModelError
 from factorizer.inference import memory
 from factorizer.inference.load import load
-from factorizer.inference.predictor import Predictor
+from factorizer.inference.predict import predict as predict_inputs
+from factorizer.inference.predictor import Predictor, Segmented
+from factorizer.inference.remarks import describe_problems
 from factorizer.preset_files import change_preset, load_preset
+from factorizer.progress import Task
 from factorizer.runs.find import trained_on
 from factorizer.runs.fold import Fold
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
+from testkit.telling import Listener
 from testkit.writing import write_nifti
 
 pytestmark = pytest.mark.filterwarnings(
@@ -61,7 +69,7 @@ def predict(*options: object):
 def test_the_scores_of_a_run_are_those_of_predict_and_evaluate(
     data: Path, run: Path, tmp_path: Path
 ) -> None:
-    result = predict("-i", data, "-o", tmp_path / "out", "--run", run / "fold0", "--json")
+    result = predict("-i", data, "-o", tmp_path / "out", "--model", run / "fold0", "--json")
     assert result.exit_code == 0, result.output
     assert len(json.loads(result.stdout)["written"]) == 6
     for case in read_cohort(data).cases:
@@ -98,7 +106,7 @@ def test_cases_of_the_training_are_counted(data: Path, run: Path, tmp_path: Path
     assert trained_on([Fold(run / "fold0"), Fold(run / "fold1")]) == {
         case.name for case in read_cohort(data).cases
     }
-    result = predict("-i", data, "-o", tmp_path / "out", "--run", run / "fold0")
+    result = predict("-i", data, "-o", tmp_path / "out", "--model", run / "fold0")
     assert "4 of them have names of cases that this model was trained on" in " ".join(
         result.stderr.split()
     )
@@ -106,7 +114,7 @@ def test_cases_of_the_training_are_counted(data: Path, run: Path, tmp_path: Path
 
 
 def test_python(data: Path, run: Path, tmp_path: Path) -> None:
-    assert predict("-i", data, "-o", tmp_path, "--run", run / "fold0").exit_code == 0
+    assert predict("-i", data, "-o", tmp_path, "--model", run / "fold0").exit_code == 0
     case = read_cohort(data).cases[0]
     image = nibabel.load(next(iter(case.channels.values())).file)
     labels = factorizer.load(run / "fold0", device="cpu").predict(
@@ -116,21 +124,21 @@ def test_python(data: Path, run: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_there_is_not_overwritten(data: Path, run: Path, tmp_path: Path) -> None:
-    assert predict("-i", data, "-o", tmp_path, "--run", run / "fold0").exit_code == 0
+    assert predict("-i", data, "-o", tmp_path, "--model", run / "fold0").exit_code == 0
     file = tmp_path / "BRATS_001.nii.gz"
     before = file.read_bytes()
-    again = predict("-i", data, "-o", tmp_path, "--run", run / "fold1")
+    again = predict("-i", data, "-o", tmp_path, "--model", run / "fold1")
     assert again.exit_code == 2
-    assert "is there already; skip it with --continue" in again.stderr
+    assert "already exists; resume to skip what exists" in again.stderr
     (tmp_path / "BRATS_002.nii.gz").unlink()
-    other = predict("-i", data, "-o", tmp_path, "--run", run / "fold1", "--continue")
+    other = predict("-i", data, "-o", tmp_path, "--model", run / "fold1", "--resume")
     assert other.exit_code == 2
     assert (
-        "BRATS_001.nii.gz was made with other weights (as were 4 more); give another --output"
+        "BRATS_001.nii.gz was made with other weights (as were 4 more); give another folder"
         in other.stderr
     )
     assert not (tmp_path / "BRATS_002.nii.gz").exists()
-    result = predict("-i", data, "-o", tmp_path, "--run", run / "fold0", "--continue")
+    result = predict("-i", data, "-o", tmp_path, "--model", run / "fold0", "--resume")
     assert "1 written, 5 skipped, 0 failed" in result.stdout
     assert file.read_bytes() == before
 
@@ -149,15 +157,15 @@ def test_stopped_it_says_how_to_continue(
 
     prepare = Predictor.prepare
     handler = signal.getsignal(signal.SIGTERM)
-    options = ["-i", data, "-o", tmp_path, "--run", run / "fold0"]
+    options = ["-i", data, "-o", tmp_path, "--model", run / "fold0"]
     with monkeypatch.context() as patch:
         patch.setattr(Predictor, "prepare", stop_at_the_third)
         result = predict(*options)
     assert result.exit_code == code
-    assert "Run the same command with --continue to predict the others" in result.stderr
+    assert "Run the same command with --resume to predict the others" in result.stderr
     assert signal.getsignal(signal.SIGTERM) is handler
     assert len(list(tmp_path.glob("*.nii.gz"))) == 2
-    assert "4 written, 2 skipped, 0 failed" in predict(*options, "--continue").stdout
+    assert "4 written, 2 skipped, 0 failed" in predict(*options, "--resume").stdout
 
 
 def test_a_failing_case_does_not_stop_the_others(data: Path, run: Path, tmp_path: Path) -> None:
@@ -165,13 +173,117 @@ def test_a_failing_case_does_not_stop_the_others(data: Path, run: Path, tmp_path
     shutil.copytree(data, copy)
     (copy / "imagesTr" / "BRATS_002.nii.gz").write_bytes(b"x")
     write_nifti(copy / "imagesTr" / "BRATS_003.nii.gz", np.ones((24, 24, 24, 3), np.float32))
-    result = predict("-i", copy, "-o", tmp_path / "out", "--run", run / "fold0")
+    result = predict("-i", copy, "-o", tmp_path / "out", "--model", run / "fold0")
     assert result.exit_code == 1
     assert "4 written, 0 skipped, 2 failed" in result.stdout
     assert "BRATS_002.nii.gz" in result.stderr
     assert "it holds 3 channels" in result.stderr
     assert sorted(file.name[:9] for file in (tmp_path / "out").glob("*.nii.gz")) == [
         f"BRATS_00{i}" for i in (1, 4, 5, 6)
+    ]
+
+
+def test_a_bug_in_one_case_is_reported_and_the_others_are_predicted(
+    data: Path, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment = Predictor.segment
+
+    def fail_once(self: Predictor, prepared: Prepared, **options: Any) -> Segmented:
+        if prepared.name == "BRATS_002":
+            raise KeyError("liver")
+        return segment(self, prepared, **options)
+
+    monkeypatch.setattr(Predictor, "segment", fail_once)
+    monkeypatch.chdir(tmp_path)  # the report goes to the working folder
+    result = predict("-i", data, "-o", tmp_path / "out", "--model", run / "fold0", "--json")
+    assert result.exit_code == 70
+    assert "bug BRATS_002: a bug in Factorizer (KeyError: 'liver')" in result.stderr
+    summary = json.loads(result.stdout)
+    assert summary["failed"] == ["BRATS_002"]
+    assert list(summary["written"]) == [f"BRATS_00{i}" for i in (1, 3, 4, 5, 6)]
+    assert not (tmp_path / "out" / "BRATS_002.nii.gz").exists()
+    (report,) = tmp_path.glob("factorizer-bug-*.txt")
+    assert report.name in result.stderr
+    assert "fail_once" in report.read_text()
+
+
+class Bars(Listener):
+    """Keeps lines, and counts the steps of every bar."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.steps: dict[str, int] = {}
+        self.totals: dict[str, int | None] = {}
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None) -> Iterator[Task]:
+        self.steps[label] = 0
+        self.totals[label] = total
+        yield Bar(self, label)
+
+
+class Bar(Task):
+    def __init__(self, bars: Bars, label: str) -> None:
+        self.bars, self.label = bars, label
+
+    def advance(self, steps: int = 1) -> None:
+        self.bars.steps[self.label] += steps
+
+
+def test_the_library_predicts_says_and_returns_everything(
+    data: Path, run: Path, tmp_path: Path
+) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(data, copy)
+    (copy / "imagesTr" / "BRATS_002.nii.gz").write_bytes(b"x")
+    progress, out = Bars(), tmp_path / "out"
+    done = predict_inputs(run / "fold0", copy, out, device="cpu", progress=progress)
+    good = [f"BRATS_00{i}" for i in (1, 3, 4, 5, 6)]
+    assert done.folder == out
+    assert done.written == {name: out / f"{name}.nii.gz" for name in good}
+    assert list(done.seconds) == good
+    assert (done.skipped, done.failed) == ([], ["BRATS_002"])
+    (problem,) = done.problems
+    assert (problem.case, problem.severity) == ("BRATS_002", "error")
+    assert [prediction.case for prediction in done.cases] == sorted([*good, "BRATS_002"])
+    assert progress.lines[0].startswith("6 cases, 1 network on cpu, at most about")
+    assert progress.lines[1].startswith("channels of BRATS_001: FLAIR = BRATS_001.nii.gz, ")
+    assert progress.lines[2] == "labels are written as edema = 1, necrosis = 2, enhancing = 3"
+    assert progress.lines[3].startswith("4 of them have names of cases")
+    assert progress.lines[4] == f"error {problem}"
+    assert progress.totals["cases"] == progress.steps["cases"] == 6
+    assert set(progress.steps) == {"cases", *good}
+    for name in good:
+        assert progress.steps[name] == progress.totals[name]
+        assert progress.steps[name] > 1
+    again = predict_inputs(str(run / "fold0"), [str(copy)], str(out), device="cpu", resume=True)
+    assert again.skipped == good
+    assert (again.written, again.seconds) == ({}, {})
+
+
+def test_inputs_that_are_no_cases_are_said_first_and_fail(
+    data: Path, run: Path, tmp_path: Path
+) -> None:
+    names = [f"case{index}" for index in range(7)]
+    lines = ["case,FLAIR,T1,T1Gd,T2", *(f"{name},no.nii.gz,,," for name in names)]
+    (tmp_path / "cases.csv").write_text("\n".join(lines))
+    progress = Bars()
+    done = predict_inputs(
+        run / "fold0", tmp_path / "cases.csv", tmp_path / "out", progress=progress
+    )
+    assert done.failed == names
+    assert len(done.input_problems) == len(done.problems) == 7
+    assert progress.lines[0].startswith("error ")
+    assert progress.lines[7].startswith("0 cases, 1 network")
+
+
+def test_problems_of_the_same_kind_are_counted() -> None:
+    same = [Problem(f"case{index}", "", "it is empty", "fill it") for index in range(7)]
+    other = Problem("x", "x.nii", "it is flat", "scan again", "warning")
+    assert list(describe_problems([*same[:2], other, *same[2:]])) == [
+        *(f"error case{index}: it is empty; fill it" for index in range(5)),
+        "  and 2 more for the same reason",
+        "warning x.nii: it is flat; scan again",
     ]
 
 
@@ -182,7 +294,7 @@ def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Pa
         out = tmp_path / f"fold{fold}"
         assert (
             predict(
-                "-i", image, "-o", out, "--run", run / f"fold{fold}", "--save-probabilities"
+                "-i", image, "-o", out, "--model", run / f"fold{fold}", "--save-probabilities"
             ).exit_code
             == 0
         )
@@ -191,7 +303,15 @@ def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Pa
         )
     assert singles[0].shape == (24, 24, 24, 3)
     result = predict(
-        "-i", image, "-o", tmp_path / "all", "--run", run, "--folds", "all", "--save-probabilities"
+        "-i",
+        image,
+        "-o",
+        tmp_path / "all",
+        "--model",
+        run,
+        "--folds",
+        "all",
+        "--save-probabilities",
     )
     assert result.exit_code == 0, result.output
     both = np.asarray(
@@ -205,12 +325,13 @@ def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Pa
         both[inside], expected, atol=2e-3
     )  # the average is before windows are blended
     assert (
-        predict("-i", image, "-o", tmp_path / "tta", "--run", run / "fold0", "--tta").exit_code == 0
+        predict("-i", image, "-o", tmp_path / "tta", "--model", run / "fold0", "--tta").exit_code
+        == 0
     )
-    several = predict("-i", image, "-o", tmp_path / "x", "--run", run)
+    several = predict("-i", image, "-o", tmp_path / "x", "--model", run)
     assert "has the folds 0, 1; give one of them as" in several.stderr
     assert (
-        "not 7" in predict("-i", image, "-o", tmp_path / "x", "--run", run, "--folds", "7").stderr
+        "not 7" in predict("-i", image, "-o", tmp_path / "x", "--model", run, "--folds", "7").stderr
     )
     assert not (tmp_path / "x").exists()
 
@@ -218,20 +339,19 @@ def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--run", "nowhere"), "nowhere is not a run"),
+        (("--model", "nowhere"), "nowhere is not a run"),
         (("--model", "zoo:nothing"), "the zoo has no model 'nothing'"),
-        (("--model", "thing"), "give zoo:NAME"),
-        ((), "give either --run RUN or --model zoo:NAME"),
+        (("--model", "thing"), "thing is not a run; give a folder that `factorizer train` wrote"),
         (
-            ("--run", "RUN/fold0", "-o", "seg.nii.gz"),
+            ("--model", "RUN/fold0", "-o", "seg.nii.gz"),
             "seg.nii.gz is the name of an image; give a folder",
         ),
         (
-            ("--run", "RUN/fold0", "--speed", "fast"),
+            ("--model", "RUN/fold0", "--speed", "fast"),
             "has the speeds best, not fast; `factorizer tune` makes",
         ),
-        (("--run", "RUN/fold0", "--postprocess"), "has no postprocessing.json"),
-        (("--run", "RUN/fold0", "--device", "toaster"), "choose auto, cpu, cuda or mps"),
+        (("--model", "RUN/fold0", "--postprocess"), "has no postprocessing.json"),
+        (("--model", "RUN/fold0", "--device", "toaster"), "choose auto, cpu, cuda or mps"),
     ],
 )
 def test_what_cannot_be_done_is_said(
@@ -286,7 +406,7 @@ def test_an_unwritable_folder_is_said_before_anything_is_computed(
     data: Path, run: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
-    result = predict("-i", data, "-o", tmp_path / "file" / "out", "--run", run / "fold0")
+    result = predict("-i", data, "-o", tmp_path / "file" / "out", "--model", run / "fold0")
     assert result.exit_code == 2
     assert "cannot be written to (Not a directory)" in result.stderr
 
@@ -311,7 +431,7 @@ def test_a_case_that_does_not_fit_into_memory_is_refused(
 ) -> None:
     monkeypatch.setattr(memory, "usable_bytes", lambda: 1e8)
     result = predict(
-        "-i", data / "imagesTr" / "BRATS_001.nii.gz", "-o", tmp_path, "--run", run / "fold0"
+        "-i", data / "imagesTr" / "BRATS_001.nii.gz", "-o", tmp_path, "--model", run / "fold0"
     )
     assert result.exit_code == 1
     assert "GiB, and 0.1 GiB are free" in result.stderr
@@ -331,7 +451,7 @@ def test_files_of_every_kind_do_not_stop_the_others(data: Path, run: Path, tmp_p
     from PIL import Image
 
     Image.fromarray(np.ones((8, 8), np.uint8)).save(folder / "picture.png")
-    result = predict("-i", folder, "-o", tmp_path / "out", "--run", run / "fold0")
+    result = predict("-i", folder, "-o", tmp_path / "out", "--model", run / "fold0")
     assert result.exit_code == 1
     assert "1 written, 0 skipped, 4 failed" in result.stdout
     assert "it is 2D, and the model is for 3D images" in result.stderr
@@ -339,9 +459,9 @@ def test_files_of_every_kind_do_not_stop_the_others(data: Path, run: Path, tmp_p
 
 def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) -> None:
     image = data / "imagesTr" / "BRATS_001.nii.gz"
-    assert predict("-i", image, "-o", tmp_path, "--run", run / "fold0").exit_code == 0
+    assert predict("-i", image, "-o", tmp_path, "--model", run / "fold0").exit_code == 0
     again = predict(
-        "-i", image, "-o", tmp_path, "--run", run / "fold0", "--continue", "--save-probabilities"
+        "-i", image, "-o", tmp_path, "--model", run / "fold0", "--resume", "--save-probabilities"
     )
     assert "1 written" in again.stdout
     probabilities, labels = (
@@ -350,13 +470,13 @@ def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) ->
     )
     probabilities.unlink()
     before = labels.stat().st_mtime_ns
-    options = ["-i", image, "-o", tmp_path, "--run", run / "fold0", "--save-probabilities"]
-    assert "1 written" in predict(*options, "--continue").stdout
+    options = ["-i", image, "-o", tmp_path, "--model", run / "fold0", "--save-probabilities"]
+    assert "1 written" in predict(*options, "--resume").stdout
     assert labels.stat().st_mtime_ns == before
-    assert "1 skipped" in predict(*options, "--continue").stdout
+    assert "1 skipped" in predict(*options, "--resume").stdout
     probabilities.unlink()
     labels.write_bytes(b"corrected by hand")
-    corrected = predict(*options, "--continue")
+    corrected = predict(*options, "--resume")
     assert corrected.exit_code == 1
     assert (
         "BRATS_001.nii.gz: it was changed after it was predicted; keep it elsewhere"
@@ -365,9 +485,9 @@ def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) ->
     assert labels.read_bytes() == b"corrected by hand"
     assert not probabilities.exists()
     labels.unlink()
-    assert "1 written" in predict(*options, "--continue").stdout
+    assert "1 written" in predict(*options, "--resume").stdout
     labels.unlink()
-    assert "BRATS_001_probabilities.nii.gz is there already" in " ".join(
+    assert "BRATS_001_probabilities.nii.gz already exists" in " ".join(
         predict(*options).stderr.split()
     )
 
@@ -429,7 +549,7 @@ def test_a_2d_image_becomes_a_picture(tmp_path: Path, suffix: str) -> None:
         out=tmp_path / "run",
         machine=Machine(device="cpu", workers=0),
     )
-    result = predict("-i", folder, "-o", tmp_path / "out", "--run", tmp_path / "run")
+    result = predict("-i", folder, "-o", tmp_path / "out", "--model", tmp_path / "run")
     assert result.exit_code == 0, result.output
     with Image.open(tmp_path / "out" / "eye_0.png") as picture:
         assert picture.size == (36, 40)

@@ -376,7 +376,7 @@ def test_the_tune_command_and_predict(
         str(data),
         "-o",
         str(tmp_path / "out"),
-        "--run",
+        "--model",
         str(run),
         "--speed",
         "fast",

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 from rich.markup import escape
 
-from factorizer.commands.console import (
-    Json,
-    goes_to_subcommand,
-    print_json,
-    print_line,
-)
+from factorizer.commands.console import goes_to_subcommand, print_json, print_line
+from factorizer.commands.options import Json, PresetArgument
 
 app = typer.Typer(invoke_without_command=True)
 
 
 @app.callback()
 def presets(context: typer.Context, json: Json = False) -> None:
-    """List the presets: everything about a data set, its model and its training in one file."""
+    """List the presets. A preset has everything about a data set, its model and its training."""
     if goes_to_subcommand(context, json, "presets show brats"):
         return
     from factorizer.preset_files import load_preset, preset_names
@@ -33,16 +27,15 @@ def presets(context: typer.Context, json: Json = False) -> None:
 
 
 @app.command("show")
-def show_preset(
-    name: Annotated[str, typer.Argument(help="A preset's name, a YAML file, or zoo:NAME.")],
-    json: Json = False,
-) -> None:
-    """Print a preset as YAML with a comment per field: save it, change it, and give it as --preset
-    FILE."""
+def show_preset(preset: PresetArgument, json: Json = False) -> None:
+    """Print a preset as YAML, with a comment per field.
+
+    Save it, change it, and give it as --preset FILE.
+    """
     from factorizer.preset_files import load_preset, to_yaml
 
-    preset = load_preset(name)
+    found = load_preset(preset)
     if json:
-        print_json(preset.model_dump(mode="json"))
+        print_json(found.model_dump(mode="json"))
     else:
-        typer.echo(to_yaml(preset), nl=False)
+        typer.echo(to_yaml(found), nl=False)

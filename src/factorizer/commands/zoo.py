@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from factorizer.commands.console import (
-    Json,
+    add_cells,
     goes_to_subcommand,
+    make_table,
     print_json,
     print_table,
     say,
 )
+from factorizer.commands.options import Json
 
 if TYPE_CHECKING:
-    from factorizer.runs.zoo import ZooModel
+    from factorizer.runs.zoo import RegionDice, ZooModel
 
 app = typer.Typer(invoke_without_command=True)
 
@@ -25,38 +27,35 @@ def zoo(context: typer.Context, json: Json = False) -> None:
     """List the trained models that ship with the package. For research, not for clinical use."""
     if goes_to_subcommand(context, json, "zoo show hippocampus"):
         return
-    from rich.table import Table
-
     from factorizer.runs.zoo import describe_model, zoo_names
 
     models = [describe_model(name) for name in zoo_names()]
     if json:
         print_json([as_json(model) for model in models])
         return
-    table = Table("model", "takes", "finds, with mean Dice [95 %] of held-out cases", "MB")
+    table = make_table(("model", "takes", "finds, with mean Dice [95 %] of held-out cases", "MB"))
     for model in models:
-        finds = [
-            f"{d.region} {d.mean:.3f} [{d.low:.3f}, {d.high:.3f}], {d.cases} cases"
-            for d in model.dice
-        ]
-        table.add_row(
-            f"zoo:{model.name}",
-            ", ".join(model.preset.data.channels),
-            "\n".join(finds),
-            f"{model.megabytes:.1f}",
-        )
+        channels = ", ".join(model.preset.data.channels)
+        finds = "\n".join(map(describe_dice, model.dice))
+        add_cells(table, (f"zoo:{model.name}", channels, finds, f"{model.megabytes:.1f}"))
     print_table(table)
     say(
-        "factorizer zoo show NAME tells more; factorizer predict --model zoo:NAME uses one. Not "
-        "for clinical use."
+        "`factorizer zoo show NAME` prints a model's card, and `factorizer predict --model "
+        "zoo:NAME` uses it. Not for clinical use."
     )
+
+
+def describe_dice(dice: RegionDice) -> str:
+    """A region with its mean Dice and interval."""
+    interval = f"[{dice.low:.3f}, {dice.high:.3f}]"
+    return f"{dice.region} {dice.mean:.3f} {interval}, {dice.cases} cases"
 
 
 @app.command("show")
 def show_model(
     name: Annotated[str, typer.Argument(help="A model of the zoo.")], json: Json = False
 ) -> None:
-    """Print a model's card: data, licence, training, scores, intended use and limits."""
+    """Print the card of a model: data, licence, training, scores, intended use and limits."""
     from factorizer.runs.zoo import describe_model
 
     model = describe_model(name.removeprefix("zoo:"))
@@ -67,6 +66,7 @@ def show_model(
 
 
 def as_json(model: ZooModel) -> dict[str, Any]:
+    """The keys of --json."""
     from dataclasses import asdict
 
     return {

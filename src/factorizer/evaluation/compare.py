@@ -18,7 +18,6 @@ from factorizer.evaluation.differences import (
     RunDifference,
     find_differences,
     find_unknown,
-    read_facts,
 )
 from factorizer.evaluation.scores import Score, is_undefined, mean_of, read_scores
 from factorizer.evaluation.statistics import (
@@ -28,6 +27,7 @@ from factorizer.evaluation.statistics import (
     holm,
     signed_rank,
 )
+from factorizer.runs.facts import read_facts
 
 AVERAGE = "Avg."
 HIGHER_IS_BETTER = {"dice": True, "hd95_mm": False}

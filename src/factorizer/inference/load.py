@@ -19,11 +19,11 @@ from factorizer.progress import SILENT, Progress
 from factorizer.runs.find import Wanted, find_folds
 from factorizer.runs.fold import Fold
 from factorizer.runs.speeds import AS_TRAINED
-from factorizer.runs.weights import Weights, fit_heads, is_alike, load_strictly, read_weights
+from factorizer.runs.weights import Weights, fit_heads, is_same_kind, load_strictly, read_weights
 
 
 def load(
-    source: str | Path,
+    model: str | Path,
     *,
     folds: Wanted = None,
     device: str = "auto",
@@ -32,29 +32,51 @@ def load(
     batch_size: int = 1,
     progress: Progress = SILENT,
 ) -> Predictor:
-    """A trained model, ready to segment.
+    """Load a trained model.
 
     Args:
-        source: RUN, RUN/foldK or zoo:NAME.
+        model: RUN, RUN/foldK or zoo:NAME.
         folds: "all" or some numbers, for an ensemble of a run's folds.
         device: auto, cpu, cuda or mps.
-        mirrored: Whether to average over mirror images.
-        speed: best, which is as trained, or a faster setting that was tuned.
+        mirrored: Average over mirror images, along the axes that were mirrored in training.
+        speed: best is as trained. Others exist after `factorizer tune`.
         batch_size: How many patches are predicted at a time.
         progress: Where remarks about the model go.
 
+    Returns:
+        A `Predictor`, which segments arrays and cases.
+
     Example:
         >>> predictor = factorizer.load("zoo:hippocampus", device="cpu")  # doctest: +SKIP
-        >>> labels = predictor(image, spacing_mm=(1.0, 1.0, 1.0)).labels  # doctest: +SKIP
+        >>> labels = predictor.predict(image, spacing_mm=(1.0, 1.0, 1.0))  # doctest: +SKIP
     """
-    found = find_folds(source, folds)
-    first = found[0]
+    return load_ensemble(
+        find_folds(model, folds),
+        device=device,
+        mirrored=mirrored,
+        speed=speed,
+        batch_size=batch_size,
+        progress=progress,
+    )
+
+
+def load_ensemble(
+    folds: Sequence[Fold],
+    *,
+    device: str,
+    mirrored: bool,
+    speed: str,
+    batch_size: int,
+    progress: Progress,
+) -> Predictor:
+    """The networks of some folds as one predictor."""
+    first = folds[0]
     networks = []
-    for fold in found:
+    for fold in folds:
         same_data = fold.preset.data == first.preset.data
         if not same_data or fold.preset.inference != first.preset.inference:
             raise ModelError(
-                f"{fold.name} was trained on other data settings than {first.name}; they cannot "
+                f"{fold.name} was trained with other data settings than {first.name}; they cannot "
                 "be an ensemble"
             )
         network = load_network(fold, progress)
@@ -74,7 +96,7 @@ def load_network(fold: Fold, progress: Progress = SILENT) -> nn.Module:
     """The network of a fold with its weights."""
     try:
         network = make_network(fold.preset)
-    except (ValueError, TypeError, RuntimeError) as error:
+    except (ValueError, TypeError, RuntimeError) as error:  # a wrong option can fail in any layer
         raise ModelError(
             f"{fold.name}/{fold.config_file.name} describes a network that cannot be built: {error}"
         ) from None
@@ -92,7 +114,8 @@ def apply_speed(network: nn.Module, fold: Fold, speed: str) -> None:
     layers = [module for module in network.modules() if isinstance(module, NMF)]
     if len(layers) != len(settings):
         raise ModelError(
-            f"{file} sets {len(settings)} NMF layers, the network has {len(layers)}; tune it again"
+            f"{file} sets {len(settings)} NMF layers, the network has {len(layers)}; tune the "
+            "model again"
         )
     for layer, setting in zip(layers, settings, strict=True):
         turn_down(layer, setting, file)
@@ -109,13 +132,14 @@ def turn_down(layer: NMF, setting: Mapping[str, Any], file: str) -> None:
         if type(value) is not type(allowed[0]) or value not in allowed:
             limits = f"{allowed[0]} to {allowed[-1]}"
             raise ModelError(
-                f"{file} sets {attribute} of a layer to {value!r}; give {limits}, or tune it again"
+                f"{file} sets {attribute} of a layer to {value!r}; give {limits}, or tune the "
+                "model again"
             )
         setattr(layer, attribute, value)
 
 
 def allowed_settings(layer: NMF, attribute: str) -> Sequence[bool] | range:
-    """The values that a speed may give to an attribute: it turns a layer down, never up."""
+    """The values that a speed may give to an attribute. It turns a layer down, never up."""
     if attribute == "bypass":
         return (False, True)
     if attribute in ("num_iters", "rank"):
@@ -124,12 +148,15 @@ def allowed_settings(layer: NMF, attribute: str) -> Sequence[bool] | range:
 
 
 def load_what_fits(network: nn.Module, weights: Weights) -> tuple[list[str], list[str]]:
-    """Load the weights that have the same name and shape; the names of those loaded and of those
-    left as drawn."""
+    """Load the weights that have the name and the shape of a network's.
+
+    Return the names of the weights that were loaded, and of those that stay as they were drawn.
+    """
     own = network.state_dict()
-    fits = {
-        name: value for name, value in weights.items() if name in own and is_alike(value, own[name])
-    }
+    fits: Weights = {}
+    for name, value in weights.items():
+        if name in own and is_same_kind(value, own[name]):
+            fits[name] = value
     network.load_state_dict(fits, strict=False)
     return sorted(fits), sorted(own.keys() - fits.keys())
 

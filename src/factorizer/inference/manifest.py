@@ -1,10 +1,9 @@
-"""What `factorizer predict` made: a small record per case in the hidden folder .factorizer beside
-the predictions.
+"""Records of predictions: a small file per case in the hidden folder .factorizer beside them.
 
-A record says which model, settings and inputs a prediction is from, and has a checksum of every
-file. It is written before the files are put in their place: a job that is killed at any moment
-leaves no file without a record. Jobs that share a folder do not disturb each other, as each writes
-the records of its own cases.
+A record says which model, settings and inputs made a prediction, and has a checksum of every file.
+It is written before the files are moved to their place, so a job that is killed at any moment
+leaves no file without a record. Several jobs may share a folder: each writes the records of its own
+cases.
 """
 
 from __future__ import annotations
@@ -26,47 +25,44 @@ from torch import nn
 from factorizer import __version__
 from factorizer.data.cases import Case, DataError, Problem
 from factorizer.files import FileError, read_json, write_atomically
-from factorizer.inference.cleaning import Rules
 from factorizer.inference.predictor import Predictor
 from factorizer.nn.nmf import NMF
+from factorizer.runs.rules import Rules
 
-RECORDS, PART = ".factorizer", "part-"
-SECTIONS = ("model", "data", "inference")  # of a preset, that a prediction depends on
-WITHOUT_EFFECT = {
-    "augmentation",
-    "foreground_fraction",
-    "mask_suffix",
-}  # of the data section, on a prediction
+RECORDS = ".factorizer"
+PART = "part-"  # before the names of folders with files that are not in their place yet
+SECTIONS = ("model", "data", "inference")  # of a preset; a prediction depends on them
+WITHOUT_EFFECT = ("augmentation", "foreground_fraction", "mask_suffix")  # of the data section
+SHOWN_REASONS = 3
 SECONDS_A_DAY = 86_400
 DISCARD = "remove it with its prediction, to predict it again"
-REMOVE = "remove it to predict it again, or give another --output"
+REMOVE = "remove it to predict it again, or give another folder"
 
 Facts = Mapping[str, Any]  # plain values, as JSON has them
+Write = Callable[[Path], object]
 
 
 @dataclass(frozen=True)
 class Record:
-    """What the predictions of a case were made with and from, and the checksums of its files by
-    name."""
+    """What made the predictions of a case, from which inputs, and the checksum of each file."""
 
     made_with: Facts
     inputs: Facts
     files: Mapping[str, str] = field(default_factory=dict)
     version: str = __version__
 
-    def of_same(self, other: Record) -> bool:
-        """Whether both are of one model, with the same settings, from the same inputs."""
-        return not differences(self.made_with, other.made_with) and not changed_inputs(
-            self.inputs, other.inputs
-        )
+    def is_same_work(self, other: Record) -> bool:
+        """Whether both have the same model, settings and inputs."""
+        if differences(self.made_with, other.made_with):
+            return False
+        return not changed_inputs(self.inputs, other.inputs)
 
 
 def describe_predictor(predictor: Predictor, rules: Rules) -> Facts:
-    """Everything beside the image that decides what is predicted."""
+    """Everything except the image that decides what is predicted."""
     sections = {name: getattr(predictor.preset, name).model_dump(mode="json") for name in SECTIONS}
-    sections["data"] = {
-        key: value for key, value in sections["data"].items() if key not in WITHOUT_EFFECT
-    }
+    for name in WITHOUT_EFFECT:
+        del sections["data"][name]
     return {
         "weights": [digest_weights(network) for network in predictor.networks],
         "layers": [describe_layers(network) for network in predictor.networks],
@@ -77,7 +73,7 @@ def describe_predictor(predictor: Predictor, rules: Rules) -> Facts:
 
 
 def digest_weights(network: nn.Module) -> str:
-    """A checksum of a network's weights, whatever file they are from."""
+    """A checksum of a network's weights. It does not depend on the file that they come from."""
     digest = new_digest()
     for name, value in network.state_dict().items():
         digest.update(f"{name} {tuple(value.shape)} {value.dtype} ".encode())
@@ -86,79 +82,84 @@ def digest_weights(network: nn.Module) -> str:
 
 
 def describe_layers(network: nn.Module) -> list[str]:
-    """How NMF layers are set, which a speed changes."""
+    """How the NMF layers are set, which a speed changes."""
     return [module.extra_repr() for module in network.modules() if isinstance(module, NMF)]
 
 
 def describe_inputs(case: Case) -> Facts:
     """The files of a case by content."""
-    checksums = {
-        file: checksum(file) for file in {source.file for source in case.channels.values()}
-    }
-    return {
-        channel: {
+    checksums: dict[Path, str] = {}
+    inputs = {}
+    for channel, source in case.channels.items():
+        if source.file not in checksums:
+            checksums[source.file] = checksum(source.file)
+        inputs[channel] = {
             "file": str(source.file),
             "index": source.index,
             "checksum": checksums[source.file],
         }
-        for channel, source in case.channels.items()
-    }
+    return inputs
 
 
 def differences(before: Facts, now: Facts) -> list[str]:
-    """In which words one prediction was made otherwise than another; none if they were made the
-    same way."""
-    changed = {name for name in now if json.dumps(before.get(name)) != json.dumps(now[name])}
-    words = ["with other weights"] if "weights" in changed else []
-    if "layers" in changed and not words:
-        words.append("at another --speed")
+    """How a prediction was made differently before, in words. Empty if it was made the same way."""
+    changed = changed_fields(before, now)
+    words = []
+    if "weights" in changed:
+        words.append("with other weights")
+    elif "layers" in changed:
+        words.append("at another speed")
     if "mirrored" in changed:
-        words.append("without --tta" if now["mirrored"] else "with --tta")
+        words.append("without mirror images" if now["mirrored"] else "with mirror images")
     if "rules" in changed:
-        words.append("with another --postprocess")
+        words.append("with other rules of post-processing")
     for section in sorted(changed & set(SECTIONS)):
-        old, new = before.get(section, {}), now[section]
-        fields = [
-            key
-            for key in new
-            if not isinstance(old, dict) or json.dumps(old.get(key)) != json.dumps(new[key])
-        ]
-        words += [f"with another {section}.{key}" for key in fields]
+        fields = changed_fields(before.get(section), now[section])
+        words += [f"with another {section}.{name}" for name in now[section] if name in fields]
     return words
+
+
+def changed_fields(before: Any, now: Facts) -> set[str]:
+    """The fields that had another value before. A field that did not exist was null."""
+    known = before if isinstance(before, dict) else {}
+    return {name for name in now if json.dumps(known.get(name)) != json.dumps(now[name])}
 
 
 def changed_inputs(before: Facts, now: Facts) -> list[str]:
     """The channels that were another image before."""
-    keys = ("index", "checksum")
-    return [
-        name
-        for name, entry in now.items()
-        if [entry[key] for key in keys] != [before.get(name, {}).get(k) for k in keys]
-    ]
+    changed = []
+    for channel, entry in now.items():
+        known = before.get(channel, {})
+        if any(known.get(key) != entry[key] for key in ("index", "checksum")):
+            changed.append(channel)
+    return changed
 
 
-def doubt(record: Record | None, now: Record, existing: Sequence[Path]) -> Problem | None:
-    """Why files that exist are not what would be predicted now, if they are not."""
+def find_doubt(
+    case: str, record: Record | None, now: Record, existing: Sequence[Path]
+) -> Problem | None:
+    """Why existing files of a case are not what would be predicted now. None if they are."""
     file = str(existing[0])
     if record is None:
-        return Problem(
-            "", file, f"what made it is not known, as it has no record in {RECORDS}", REMOVE
-        )
+        message = f"what made it is not known, as it has no record in {RECORDS}"
+        return Problem(case, file, message, REMOVE)
     words = differences(record.made_with, now.made_with)
     if words:
-        return Problem("", file, f"it was made {' and '.join(words[:3])}", REMOVE)
+        return Problem(case, file, f"it was made {list_reasons(words)}", REMOVE)
     channels = changed_inputs(record.inputs, now.inputs)
     if channels:
-        return Problem("", file, f"it was made from another image ({', '.join(channels)})", REMOVE)
+        message = f"it was made from another image ({', '.join(channels)})"
+        return Problem(case, file, message, REMOVE)
     for path in existing:
         if record.files.get(path.name) != checksum(path):
-            return Problem(
-                "",
-                str(path),
-                "it was changed after it was predicted",
-                f"keep it elsewhere, or {REMOVE}",
-            )
+            message = "it was changed after it was predicted"
+            return Problem(case, str(path), message, f"keep it elsewhere, or {REMOVE}")
     return None
+
+
+def list_reasons(words: Sequence[str]) -> str:
+    """The first few differences as one text."""
+    return " and ".join(words[:SHOWN_REASONS])
 
 
 def record_file(out: Path, case: Case) -> Path:
@@ -166,7 +167,7 @@ def record_file(out: Path, case: Case) -> Path:
 
 
 def read_record(out: Path, case: Case) -> Record | None:
-    """What is known of a case's predictions; None if there is no record."""
+    """The record of a case. None if it has none."""
     file = record_file(out, case)
     if not file.exists():
         return None
@@ -175,27 +176,26 @@ def read_record(out: Path, case: Case) -> Record | None:
     except FileError as error:
         raise FileError(file, error.reason, DISCARD) from None
     if not is_record(content):
-        raise FileError(file, "it is no record of a prediction", DISCARD)
-    return Record(
-        content["made_with"], content["inputs"], content["files"], str(content.get("version"))
-    )
+        raise FileError(file, "it is not the record of a prediction", DISCARD)
+    version = str(content.get("version"))
+    return Record(content["made_with"], content["inputs"], content["files"], version)
 
 
 def is_record(content: Any) -> bool:
-    parts = (
-        [content.get(name) for name in ("made_with", "inputs", "files")]
-        if isinstance(content, dict)
-        else [None]
-    )
+    """Whether the content of a file has the form of a record."""
+    if not isinstance(content, dict):
+        return False
+    parts = [content.get(name) for name in ("made_with", "inputs", "files")]
     if not all(isinstance(part, dict) for part in parts):
         return False
     return all(isinstance(entry, dict) for entry in content["inputs"].values())
 
 
-def put_in_place(
-    out: Path, case: Case, record: Record, writers: Mapping[Path, Callable[[Path], object]]
-) -> None:
-    """Write the files of a case beside their places, then the record, then move the files."""
+def put_in_place(out: Path, case: Case, record: Record, writers: Mapping[Path, Write]) -> None:
+    """Write the files of a case to a folder beside their places, then the record, then move them.
+
+    `writers` has a function for each file, which writes it to the path that it is given.
+    """
     records = out / RECORDS
     records.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=PART, dir=records) as folder:
@@ -204,11 +204,8 @@ def put_in_place(
             write(parts[file])
             if file.exists():
                 message = "another process has written it meanwhile"
-                raise DataError(
-                    Problem(
-                        case.name, str(file), message, "let one process at a time predict a case"
-                    )
-                )
+                remedy = "let one process at a time predict a case"
+                raise DataError(Problem(case.name, str(file), message, remedy))
         checksums = {file.name: checksum(part) for file, part in parts.items()}
         content = {"case": case.name, **asdict(record), "files": {**record.files, **checksums}}
         write_atomically(record_file(out, case), json.dumps(content, indent=1) + "\n")
@@ -217,14 +214,17 @@ def put_in_place(
 
 
 def remove_leftovers(out: Path) -> None:
-    """Remove what killed jobs had begun to write, if it is older than a day: a younger one may be
-    at work."""
+    """Remove files that killed jobs left half written.
+
+    Only those older than a day: the job of a younger one may still be at work.
+    """
     for folder in (out / RECORDS).glob(f"{PART}*"):
         if time.time() - folder.lstat().st_mtime > SECONDS_A_DAY:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def checksum(file: Path) -> str:
+    """A checksum of a file's content."""
     if not file.is_file():  # a pipe would never end
         raise FileError(file, "it is not a regular file", "give a file")
     with file.open("rb") as content:

@@ -16,7 +16,7 @@ MAPS = 12  # feature maps of full resolution and least width that a network hold
 
 
 def check_memory(preset: Preset, case: Case, *, batch_size: int, keep_probabilities: bool) -> float:
-    """The bytes that a case will take at most, about; an error where there are not as many."""
+    """The most bytes that a case will take, about. Raise `DataError` if fewer are free."""
     wanted = estimate_bytes(
         preset, case, batch_size=batch_size, keep_probabilities=keep_probabilities
     )
@@ -32,13 +32,15 @@ def check_memory(preset: Preset, case: Case, *, batch_size: int, keep_probabilit
 def estimate_bytes(
     preset: Preset, case: Case, *, batch_size: int, keep_probabilities: bool
 ) -> float:
-    """The bytes that a case will take at most, about, from its header; for a case that will be
-    refused, the least."""
+    """The most bytes that a case will take, about, from its header.
+
+    A case that cannot be used takes the bytes of the program alone.
+    """
     data = preset.data
     try:
         shape, resampled_to, file_bytes = measure_case(case, data)
     except DataError:
-        return BASE  # reported when it is read
+        return BASE  # the error is reported when the case is read
     voxels, resampled = prod(shape), prod(resampled_to)
     channels, regions = preset.in_channels, preset.out_channels
     reading = voxels * channels * (4 + 4) + file_bytes + resampled * channels * 4
@@ -51,10 +53,12 @@ def estimate_bytes(
 
 
 def measure_case(case: Case, data: Data) -> tuple[tuple[int, ...], tuple[int, ...], int]:
-    """The shape of a case's image, that at the preset's spacing, and the bytes of all its files; no
-    voxel is read."""
+    """The shape of a case's image, its shape at the preset's spacing, and the bytes of its files.
+
+    No voxel is read.
+    """
     check_dimensions(case, len(data.patch_size))
-    files = {source.file: source for source in case.channels.values()}
+    files = {source.file for source in case.channels.values()}
     first = next(iter(case.channels.values()))
     image = open_image(case.name, first.file)
     check_count(case.name, first, image)

@@ -1,5 +1,7 @@
-"""Predictions back onto the grid of the image, slab by slab: the streaming counterpart of
-`preprocess.restore`."""
+"""Predictions back onto the grid of the image, slab by slab.
+
+`preprocess.restore` does the same with a whole array.
+"""
 
 from __future__ import annotations
 
@@ -17,15 +19,13 @@ def restore_slabs(slabs: Iterable[Tensor], frame: Frame) -> Iterator[Tensor]:
     """(regions, rows, *rest) of the preprocessed array -> the same of the image in canonical
     orientation.
 
-    What lies outside the crop is zero; between voxels values are linear.
+    Values outside the crop are zero. Between voxels, values are linear.
     """
     shape = canonical_grid(frame.grid).shape
-    slabs = uncrop_slabs(slabs, frame)
-    return (
-        slabs
-        if shape == frame.resampled_shape
-        else resample_slabs(slabs, frame.resampled_shape[0], shape)
-    )
+    whole = uncrop_slabs(slabs, frame)
+    if shape == frame.resampled_shape:
+        return whole
+    return resample_slabs(whole, frame.resampled_shape[0], shape)
 
 
 def uncrop_slabs(slabs: Iterable[Tensor], frame: Frame) -> Iterator[Tensor]:
@@ -45,17 +45,17 @@ def uncrop_slabs(slabs: Iterable[Tensor], frame: Frame) -> Iterator[Tensor]:
 
 
 def resample_slabs(slabs: Iterable[Tensor], rows: int, shape: tuple[int, ...]) -> Iterator[Tensor]:
-    """`rows` rows in slabs -> `shape`: linear within a row, then between the two rows around each
-    new one."""
+    """`rows` rows in slabs -> `shape`.
+
+    Values are linear within a row, then between the two rows around each new one.
+    """
     places = ((torch.arange(shape[0]) + 0.5) * (rows / shape[0]) - 0.5).clamp(min=0)
     low = places.long().clamp(max=rows - 1)
     high = (low + 1).clamp(max=rows - 1)
     share = (places - low).float()
-    kept, begin, written = (
-        torch.zeros(0),
-        0,
-        0,
-    )  # rows still needed, the number of their first, rows given out
+    kept = torch.zeros(0)  # the rows that are still needed
+    begin = 0  # the number of the first of them
+    written = 0  # how many new rows were given out
     for slab in slabs:
         resized = resize_plane(slab, shape[1:])
         kept = torch.cat((kept, resized), dim=1) if kept.numel() else resized
@@ -67,7 +67,8 @@ def resample_slabs(slabs: Iterable[Tensor], rows: int, shape: tuple[int, ...]) -
             written = ready
         if written < shape[0]:
             drop = min(int(low[written]) - begin, kept.shape[1])
-            kept, begin = kept[:, drop:], begin + drop
+            kept = kept[:, drop:]
+            begin += drop
 
 
 def resize_plane(slab: Tensor, plane: tuple[int, ...]) -> Tensor:

@@ -1,9 +1,9 @@
-"""A network on a whole image, window by window (Sec. 4.2), with memory for a few layers of windows
-only.
+"""A network on a whole image, patch by patch (Sec. 4.2: a sliding window).
 
-Windows are laid as MONAI lays them, the last flush with the end, and where they overlap logits are
-averaged. Layers of windows follow the first axis: as soon as no further window touches a row it is
-given out, so that a large image never needs the logits of all its voxels at once.
+Patches are placed as MONAI places them, the last one flush with the end of the image. Where patches
+overlap, logits are averaged. Patches with the same place along the first axis are a layer. As soon
+as no later patch touches a row, the row is given out. So a large image never needs the logits of
+all its voxels at once.
 """
 
 from __future__ import annotations
@@ -22,103 +22,153 @@ from factorizer.data.patches import padding_of
 
 Network = Callable[[Tensor], Tensor]
 Blending = Literal["constant", "gaussian"]
-Advance = Callable[[], object]
-SIGMA = 0.125  # width of the Gaussian, as a share of the window
+Box = tuple[slice, ...]  # a part of an image, axis by axis
+SIGMA = 0.125  # width of the Gaussian, as a share of the patch
 LEAST_WEIGHT = 1e-3
 
 
 @dataclass(frozen=True)
 class Sliding:
-    """How windows are laid over an image: their size, how much neighbours overlap, and how they are
-    averaged.
+    """How patches are placed over an image and averaged.
 
-    `batch_size` windows are computed at a time, on the network's `device`.
+    `overlap` is the share of a patch that its neighbour covers too. The network computes
+    `batch_size` patches at a time, on its `device`.
     """
 
-    window: tuple[int, ...]
+    patch_size: tuple[int, ...]
     overlap: float
     blending: Blending = "constant"
     batch_size: int = 1
     device: torch.device | str = "cpu"
 
     def probabilities(
-        self, network: Network, image: Tensor, advance: Advance = lambda: None
+        self, network: Network, image: Tensor, advance: Callable[[], object] = lambda: None
     ) -> Tensor:
-        """Image (C, *spatial) -> probabilities (regions, *spatial) of the whole image, on the
-        image's device."""
+        """Image (C, *spatial) -> probabilities (regions, *spatial) on the image's device."""
         slabs = [slab.sigmoid().to(image.device) for slab in self.slabs(network, image, advance)]
         return torch.cat(slabs, dim=1)
 
     def slabs(
-        self, network: Network, image: Tensor, advance: Advance = lambda: None
+        self, network: Network, image: Tensor, advance: Callable[[], object] = lambda: None
     ) -> Iterator[Tensor]:
-        """Image (C, *spatial) -> the network's outputs, averaged over windows, as consecutive rows
+        """Image (C, *spatial) -> averaged outputs of the network, as consecutive rows
         (outputs, rows, *rest).
 
-        An image smaller than the window is padded as in training; `advance` is called after each
-        window.
+        An image smaller than the patch is padded as in training. `advance` is called after each
+        patch.
         """
-        size, window, device = image.shape[1:], self.window, self.device
-        padding = padding_of(size, window)
-        if any(n for pair in padding for n in pair):
-            image = F.pad(image, [n for pair in reversed(padding) for n in pair])
-        layers, *others = window_starts(image.shape[1:], window, self.overlap)
-        places = list(product(*others))
-        weight = importance(window, self.blending).to(device)
-        plane = tuple(image.shape[2:])
-        total = torch.zeros(0)
-        weights = torch.zeros(window[0], *plane, device=device)
-        inside = tuple(
-            slice(before, before + n) for (before, _), n in zip(padding, size, strict=True)
-        )
-        for layer, following in zip(layers, [*layers[1:], image.shape[1]], strict=True):
-            for group in (
-                places[i : i + self.batch_size] for i in range(0, len(places), self.batch_size)
-            ):
-                boxes = [
-                    tuple(slice(a, a + n) for a, n in zip(place, window[1:], strict=True))
-                    for place in group
-                ]
-                patches = torch.stack(
-                    [image[(slice(None), slice(layer, layer + window[0]), *box)] for box in boxes]
-                )
-                with torch.inference_mode():
-                    outputs = network(patches.to(device, non_blocking=True)).float()
-                if not total.numel():
-                    total = torch.zeros(outputs.shape[1], window[0], *plane, device=device)
-                for box, values in zip(boxes, outputs, strict=True):
-                    total[(slice(None), slice(None), *box)] += values * weight
-                    weights[(slice(None), *box)] += weight
-                    advance()
-            done = following - layer
-            first, last = (max(0, min(n - layer, done)) for n in (inside[0].start, inside[0].stop))
+        rows_inside, *plane_inside = place_in_padded(image.shape[1:], self.patch_size)
+        image = pad(image, self.patch_size)
+        starts, *starts_in_plane = patch_starts(image.shape[1:], self.patch_size, self.overlap)
+        boxes = boxes_at(starts_in_plane, self.patch_size[1:])
+        averages = Averages(self.patch_size, image.shape[2:], self.blending, self.device)
+        for start, following in zip(starts, [*starts[1:], image.shape[1]], strict=True):
+            layer = image[:, start : start + self.patch_size[0]]
+            for box, output in self.outputs(network, layer, boxes):
+                averages.add(box, output)
+                advance()
+            finished = following - start  # rows that no later layer touches
+            first = max(0, min(rows_inside.start - start, finished))
+            last = max(0, min(rows_inside.stop - start, finished))
             if last > first:
-                finished = total[:, first:last] / weights[first:last]
-                yield finished[(slice(None), slice(None), *inside[1:])]
-            total, weights = shift(total, done, dim=1), shift(weights, done, dim=0)
+                yield averages.rows(first, last)[(slice(None), slice(None), *plane_inside)]
+            averages.drop_rows(finished)
+
+    def outputs(
+        self, network: Network, layer: Tensor, boxes: Sequence[Box]
+    ) -> Iterator[tuple[Box, Tensor]]:
+        """The patches of a layer (C, rows, *plane), and the network's output for each."""
+        for first in range(0, len(boxes), self.batch_size):
+            group = boxes[first : first + self.batch_size]
+            patches = torch.stack([layer[(slice(None), slice(None), *box)] for box in group])
+            with torch.inference_mode():
+                outputs = network(patches.to(self.device, non_blocking=True)).float()
+            yield from zip(group, outputs, strict=True)
 
     def count(self, size: Sequence[int]) -> int:
-        """The windows of an image of this size."""
-        padded = [max(n, w) for n, w in zip(size, self.window, strict=True)]
-        return prod(len(starts) for starts in window_starts(padded, self.window, self.overlap))
+        """How many patches an image of this size takes."""
+        padded = [max(pair) for pair in zip(size, self.patch_size, strict=True)]
+        starts = patch_starts(padded, self.patch_size, self.overlap)
+        return prod(len(along_axis) for along_axis in starts)
 
 
-def window_starts(size: Sequence[int], window: Sequence[int], overlap: float) -> list[list[int]]:
-    """Where windows begin along each axis, at least one voxel apart."""
+class Averages:
+    """Weighted sums of outputs, and the sums of their weights, of the rows of one layer."""
+
+    def __init__(
+        self,
+        patch_size: tuple[int, ...],
+        plane: tuple[int, ...],
+        blending: Blending,
+        device: torch.device | str,
+    ) -> None:
+        self.shape = (patch_size[0], *plane)
+        self.weight = importance(patch_size, blending).to(device)
+        self.weights = torch.zeros(self.shape, device=device)
+        self.total = torch.zeros(0)  # the number of outputs is not known before the first
+
+    def add(self, box: Box, output: Tensor) -> None:
+        """Add the output (outputs, *patch) of the patch that is at a box of the plane."""
+        if not self.total.numel():
+            self.total = torch.zeros(len(output), *self.shape, device=self.weights.device)
+        self.total[(slice(None), slice(None), *box)] += output * self.weight
+        self.weights[(slice(None), *box)] += self.weight
+
+    def rows(self, first: int, last: int) -> Tensor:
+        """The averages of some rows (outputs, rows, *plane)."""
+        return self.total[:, first:last] / self.weights[first:last]
+
+    def drop_rows(self, number: int) -> None:
+        """Forget the first rows, and make room for as many at the end."""
+        self.total = shift(self.total, number, dim=1)
+        self.weights = shift(self.weights, number, dim=0)
+
+
+def pad(image: Tensor, patch_size: Sequence[int]) -> Tensor:
+    """(C, *spatial) padded with zeros to at least the size of a patch."""
+    padding = padding_of(image.shape[1:], patch_size)
+    if not any(map(any, padding)):
+        return image
+    sizes: list[int] = []
+    for before, after in reversed(padding):  # PyTorch names the last axis first
+        sizes += (before, after)
+    return F.pad(image, sizes)
+
+
+def place_in_padded(size: Sequence[int], patch_size: Sequence[int]) -> Box:
+    """Where an image is after `pad`."""
+    pairs = zip(padding_of(size, patch_size), size, strict=True)
+    return tuple(slice(before, before + length) for (before, _), length in pairs)
+
+
+def patch_starts(size: Sequence[int], patch_size: Sequence[int], overlap: float) -> list[list[int]]:
+    """Where patches start along each axis, at least one voxel apart."""
     starts = []
-    for n, w in zip(size, window, strict=True):
-        step = max(1, int(w * (1 - overlap)))
-        starts.append([min(i * step, n - w) for i in range(ceil((n - w) / step) + 1)])
+    for length, patch in zip(size, patch_size, strict=True):
+        step = max(1, int(patch * (1 - overlap)))
+        number = ceil((length - patch) / step) + 1
+        starts.append([min(index * step, length - patch) for index in range(number)])
     return starts
 
 
-def importance(window: Sequence[int], blending: Blending) -> Tensor:
-    """The weight of each voxel of a window in the average: MONAI's, computed here as importing
-    MONAI takes a second."""
+def boxes_at(starts: Sequence[Sequence[int]], sizes: Sequence[int]) -> list[Box]:
+    """A box of some size at every combination of starts along the axes."""
+    boxes = []
+    for corner in product(*starts):
+        pairs = zip(corner, sizes, strict=True)
+        boxes.append(tuple(slice(start, start + length) for start, length in pairs))
+    return boxes
+
+
+def importance(patch_size: Sequence[int], blending: Blending) -> Tensor:
+    """The weight of each voxel of a patch in the average.
+
+    The weights are MONAI's. They are computed here because importing MONAI takes a second.
+    """
     if blending == "constant":
-        return torch.ones(tuple(window))
+        return torch.ones(tuple(patch_size))
     weight = torch.ones(())
-    for size in window:
+    for size in patch_size:
         distance = torch.arange(size, dtype=torch.float32) - (size - 1) / 2
         weight = weight[..., None] * torch.exp(distance**2 / (-2 * (SIGMA * size) ** 2))
     return weight.clamp_min(LEAST_WEIGHT)
@@ -133,10 +183,9 @@ def shift(x: Tensor, by: int, dim: int) -> Tensor:
 def mirror(network: Network, axes: Sequence[int]) -> Network:
     """Average the logits over all mirror images along some spatial axes (test-time
     augmentation)."""
-    flips = [
-        [axis + 2 for place, axis in enumerate(axes) if bits >> place & 1]
-        for bits in range(2 ** len(axes))
-    ]
+    flips: list[list[int]] = [[]]
+    for axis in axes:
+        flips += [[*flipped, axis + 2] for flipped in flips]
 
     def predict(x: Tensor) -> Tensor:
         total = network(x)

@@ -4,6 +4,7 @@
 |---|---|
 | fold | `Fold`: one training, or a model of the zoo |
 | run | `Run`: the folds of one cross-validation |
+| facts | everything that a run says about itself |
 | find | the folds that a user means by a path or `zoo:NAME` |
 | records | the starts of a fold in `run.json` |
 | rules | the rules of post-processing |

@@ -41,10 +41,12 @@ def find_fold(source: str | Path) -> Fold:
 
 
 def choose_folds(run: Run, wanted: Wanted) -> list[Fold]:
-    """Those folds of a run that are wanted. Without a wish, the only one that exists."""
+    """The folds of a run that are wanted. If none are named, the only one that exists."""
     known = {fold.number: fold for fold in run.folds()}
     trained_on_all = run.fold(ALL)
-    if not known and wanted is None and trained_on_all.exists:
+    if not known and trained_on_all.exists:
+        if wanted is not None:
+            raise ModelError(f"{trained_on_all.path} is its only fold; leave out the folds")
         return [trained_on_all]
     if not known:
         raise ModelError(
@@ -59,9 +61,11 @@ def choose_folds(run: Run, wanted: Wanted) -> list[Fold]:
             )
         return list(known.values())
     numbers = list(known) if wanted == "all" else list(wanted)
+    if not numbers or len(set(numbers)) < len(numbers):
+        raise ModelError(f"folds is {numbers}; give all, or different numbers of {listed}")
     missing = [str(number) for number in numbers if number not in known]
-    if missing or not numbers:
-        raise ModelError(f"{run.path} has the folds {listed}, not {', '.join(missing) or 'none'}")
+    if missing:
+        raise ModelError(f"{run.path} has the folds {listed}, not {', '.join(missing)}")
     return [known[number] for number in numbers]
 
 
@@ -71,7 +75,7 @@ def trained_on(folds: Sequence[Fold], seen: Collection[Fold] = ()) -> set[str]:
     for fold in folds:
         names |= fold.trained_on()
         init = fold.first_weights()
-        if init and fold not in seen:  # runs that name each other would never end
-            with suppress(ModelError):  # the first model may not exist any more
+        if init and fold not in seen:  # two runs may name each other
+            with suppress(ModelError):  # that model may not exist any more
                 names |= trained_on(find_folds(init), [*seen, fold])
     return names

@@ -3,14 +3,16 @@
 A fold has these files, written in this order: config.yaml, cases.json, run.json, log/metrics.csv,
 checkpoints/, learning_curve.png, scores.csv. `factorizer tune` adds speeds.json and speeds.png. A
 fold that is trained on all cases is named foldall and has no scores.csv. A model of the zoo has
-config.yaml, weights.safetensors, weights.sha256, scores.csv, trained_on.json and card.md.
+config.yaml, weights.safetensors, weights.sha256, scores.csv, trained_on.json, card.md and
+LICENSE.txt.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -54,6 +56,7 @@ class Fold:
         self.checksum_file = path / "weights.sha256"
         self.trained_on_file = path / "trained_on.json"
         self.card_file = path / "card.md"
+        self.licence_file = path / "LICENSE.txt"
 
     def __repr__(self) -> str:
         return f"Fold({str(self.path)!r})"
@@ -76,14 +79,14 @@ class Fold:
     @property
     def number(self) -> FoldNumber | None:
         """Which fold of its run it holds out. None for a folder that is not named like a fold."""
-        return parse_fold_name(self.path.name)
+        return parse_fold_name(self.path.absolute().name)  # of the folder that . means
 
     @property
     def run(self) -> Run:
         """The run that it belongs to."""
         from factorizer.runs.run import Run
 
-        return Run(self.path.parent)
+        return Run((self.path if self.path.name else self.path.absolute()).parent)
 
     @property
     def exists(self) -> bool:
@@ -101,7 +104,7 @@ class Fold:
         return load_preset(self.config_file).training.max_steps if self.exists else None
 
     def configuration(self) -> str:
-        """What config.yaml says: fields that it lacks have their defaults, comments are today's."""
+        """The text of config.yaml. Missing fields have their defaults, and comments are today's."""
         try:
             return to_yaml(load_preset(self.config_file))
         except PresetError:
@@ -113,6 +116,7 @@ class Fold:
 
     def write_preset(self, preset: Preset) -> None:
         write_atomically(self.config_file, to_yaml(preset))
+        self.__dict__.pop("preset", None)  # the one that was read before
 
     def cases(self) -> dict[str, str]:
         """The cases that it began with, and the names of their entries in the cache."""
@@ -123,7 +127,7 @@ class Fold:
         return cases
 
     def write_cases(self, entries: Mapping[str, Path]) -> None:
-        """Write down the cases that it begins with, unless that was done."""
+        """Write down the cases that it begins with, unless the file exists."""
         if not self.cases_file.exists():
             text = json.dumps(case_keys(entries), indent=0)
             write_atomically(self.cases_file, text + "\n")
@@ -133,8 +137,11 @@ class Fold:
         return {case for case, fold in self.run.fold_of_case().items() if fold == self.number}
 
     def trained_on(self) -> set[str]:
-        """The cases that it was trained on. None are known of a fold that was copied out of its
-        run. A model of the zoo lists them itself."""
+        """The cases that it was trained on.
+
+        A model of the zoo lists them itself. They are not known for a fold that was copied out of
+        its run: the result is then empty.
+        """
         names: set[str] = set()
         if self.trained_on_file.is_file():
             names |= self.listed_cases()
@@ -143,15 +150,22 @@ class Fold:
         return names
 
     def listed_cases(self) -> set[str]:
-        names = read_json(self.trained_on_file)
-        if not isinstance(names, list) or not all_texts(names):
-            message = "it does not list names of cases"
-            raise FileError(self.trained_on_file, message, "restore it, or remove it")
+        """The cases in trained_on.json."""
+        with self.named_errors():
+            names = read_json(self.trained_on_file)
+            if not isinstance(names, list) or not all_texts(names):
+                message = "it does not list names of cases"
+                raise FileError(self.trained_on_file, message, "restore it, or remove it")
         return set(names)
+
+    def write_trained_on(self, names: Collection[str]) -> None:
+        """List the cases that it was trained on."""
+        write_atomically(self.trained_on_file, json.dumps(sorted(names), indent=0) + "\n")
 
     def scores(self) -> list[Score]:
         """The scores of the held-out cases."""
-        return read_scores(self.scores_file)
+        with self.named_errors():
+            return read_scores(self.scores_file)
 
     def write_scores(self, rows: list[Score]) -> None:
         """Write the scores of the held-out cases. With them the fold is finished."""
@@ -191,7 +205,8 @@ class Fold:
 
     def speed(self, name: str) -> Speed:
         """A faster setting that was tuned for it."""
-        return speeds.read_speed(self.speeds_file, name, self.name)
+        with self.named_errors():
+            return speeds.read_speed(self.speeds_file, name, self.name)
 
     def write_speeds(self, tuned: Mapping[str, Speed]) -> None:
         speeds.write_speeds(self.speeds_file, tuned)
@@ -200,21 +215,36 @@ class Fold:
         """The rules of post-processing of its own folder, or otherwise of its run."""
         for file in (self.path / rules.FILE, self.run.rules_file):
             if file.is_file():
-                return rules.read_rules(file, regions)
+                with self.named_errors():
+                    return rules.read_rules(file, regions)
         raise ModelError(
             f"{self.name} has no {rules.FILE}; `factorizer postprocess` chooses the rules on a "
             "cross-validation"
         )
 
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Name the model in errors about its files: zoo:NAME, not the folder of the package."""
+        try:
+            yield
+        except FileError as error:
+            if not self.is_in_zoo:
+                raise
+            file = error.file.replace(str(self.path), self.name)
+            raise FileError(file, error.reason, "install the package again") from None
+
     def remove_traces(self) -> None:
-        """Remove what a killed training left half written. Only for the process that holds it."""
+        """Remove files that a killed training left half written.
+
+        Only the process that holds the fold may do so.
+        """
         if not self.exists:
-            self.cases_file.unlink(missing_ok=True)  # perhaps of another configuration
+            self.cases_file.unlink(missing_ok=True)  # perhaps of another preset
         own = (self.config_file, self.cases_file, self.record_file, self.log_file)
         remove_leftovers(*own, self.scores_file, self.curve_file)
 
     def is_trace(self, path: Path) -> bool:
-        """Whether a file can be left by a training that was killed before it wrote config.yaml."""
+        """Whether a file can be from a training that was killed before it wrote config.yaml."""
         beginnings = (f".{self.cases_file.name}.", f".{CONFIG}.")
         return path == self.cases_file or path.name.startswith(beginnings)
 

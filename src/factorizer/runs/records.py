@@ -43,7 +43,7 @@ def describe_start(*, data: Path, seed: int, threads: int, options: Mapping[str,
 
 
 def with_end(starts: list[Start], *, step: int, seconds: Mapping[str, float]) -> list[Start]:
-    """The starts, the last of which ended now."""
+    """The starts, with the end of the last one."""
     before = starts or [{}]  # if somebody removed the file meanwhile
     rounded = {name: round(value, 1) for name, value in seconds.items()}
     return [*before[:-1], before[-1] | {"ended": now(), "step": step, "seconds": rounded}]
@@ -54,7 +54,7 @@ def write_starts(file: Path, starts: list[Start]) -> None:
 
 
 def read_starts(file: Path) -> list[Start]:
-    """The starts in a file, the first one first. None if the file is missing."""
+    """The starts in a file, the first one first. Empty if the file is missing."""
     if not file.exists():
         return []
     starts = read_json(file)
@@ -72,9 +72,9 @@ def now() -> str:
 
 
 def git_state() -> str | None:
-    """The commit of the code, and whether it was changed since. None if it is no checkout."""
+    """The commit of the code, and whether the code was changed since. None without a checkout."""
     root = Path(__file__).parents[3]
-    if not (root / "src" / "factorizer").is_dir():  # installed: a repository around it is another
+    if not (root / "src" / "factorizer").is_dir():  # installed in somebody's repository, perhaps
         return None
     command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12"]
     try:

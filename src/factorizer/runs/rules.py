@@ -1,4 +1,7 @@
-"""The rules of post-processing: what is kept of each region. They are stored with a run."""
+"""The rules of post-processing: which lesions of each region are kept.
+
+They are stored with a run.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ REMEDY = "choose the rules again with `factorizer postprocess`"
 
 @dataclass(frozen=True)
 class Cleaning:
-    """What is kept of a region: lesions of at least some volume, or only the largest one."""
+    """The lesions of a region that are kept: those of at least some volume, or only the largest."""
 
     min_volume_ml: float = 0.0
     largest: bool = False
@@ -31,7 +34,7 @@ class Cleaning:
         return ", ".join(parts) or "everything"
 
 
-Rules = Mapping[str, Cleaning]  # region -> what is kept of it
+Rules = Mapping[str, Cleaning]  # by region
 
 
 def write_rules(file: Path, rules: Rules) -> None:
@@ -40,7 +43,7 @@ def write_rules(file: Path, rules: Rules) -> None:
 
 
 def read_rules(file: Path, regions: Sequence[str]) -> dict[str, Cleaning]:
-    """The rules in a file, which may be about these regions only."""
+    """The rules in a file. They may name these regions only."""
     content = read_json(file)
     if not isinstance(content, dict):
         raise FileError(file, "it holds no rules by region", REMEDY)

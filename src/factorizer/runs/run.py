@@ -63,7 +63,7 @@ class Run:
         return read_own_folds(self.folds_file, cases)
 
     def write_split(self, folds: Folds, origin: str) -> None:
-        """Write the folds down, unless that was done. Another fold may do the same now."""
+        """Write the folds down, unless the file exists. Another fold may do the same now."""
         with FileLock(self.locks / "run"):
             remove_leftovers(self.folds_file)
             if not self.folds_file.exists():
@@ -91,6 +91,7 @@ class Run:
         return self.scores_file
 
     def write_rules(self, chosen: Rules) -> Path:
+        """Write the rules of post-processing."""
         rules.write_rules(self.rules_file, chosen)
         return self.rules_file
 
@@ -98,11 +99,15 @@ class Run:
     def hold(self, number: FoldNumber) -> Iterator[None]:
         """Keep other processes out of a fold while it is trained."""
         self.locks.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(self.locks / fold_name(number), timeout=0)
         try:
-            with FileLock(self.locks / fold_name(number), timeout=0):
-                yield
+            lock.acquire()
         except Timeout:
             raise RunError(
                 f"another process trains {self.fold(number).path} now; wait until it ends, or "
                 "give another folder"
             ) from None
+        try:
+            yield
+        finally:
+            lock.release()

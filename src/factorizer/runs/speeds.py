@@ -16,7 +16,7 @@ from factorizer.files import read_json, write_atomically
 
 AS_TRAINED = "best"
 REMEDY = "tune the model again"
-Speed = Sequence[Mapping[str, Any]]  # what changes in each NMF layer
+Speed = Sequence[Mapping[str, Any]]  # the changes of each NMF layer
 
 
 def write_speeds(file: Path, speeds: Mapping[str, Speed]) -> None:

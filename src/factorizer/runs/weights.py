@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from factorizer.errors import ModelError
 from factorizer.files import read_text
-from factorizer.runs.fold import Fold
+from factorizer.runs.fold import CONFIG, Fold
 from factorizer.runs.zoo import sha256_of
 
 PREFIX = "network."  # of the network's weights in a checkpoint
@@ -106,7 +106,8 @@ def verify_checksum(fold: Fold) -> None:
         raise ModelError(
             f"{fold.name} has no {checksum}, the checksum of its weights; {remedy_for(fold)}"
         )
-    written = read_text(fold.checksum_file, most_bytes=1000).split()
+    with fold.named_errors():
+        written = read_text(fold.checksum_file, most_bytes=1000).split()
     if written[:1] != [sha256_of(fold.weights_file)]:
         raise ModelError(
             f"{fold.name}/{weights} has another checksum than {checksum} says; {remedy_for(fold)}"
@@ -114,21 +115,18 @@ def verify_checksum(fold: Fold) -> None:
 
 
 def find_fault(value: Any) -> str:
-    """What is wrong with a value that should be a weight; nothing if it is one."""
+    """Why a value cannot be a weight. Empty if it can."""
     if not isinstance(value, Tensor):
         return f"is of the type {type(value).__name__}, not a tensor"
-    if (
-        value.layout != torch.strided
-        or value.device.type != "cpu"
-        or value.dtype not in FLOATS + WHOLE
-    ):
+    is_plain = value.layout == torch.strided and value.device.type == "cpu"
+    if not is_plain or value.dtype not in FLOATS + WHOLE:
         return f"is {value.dtype} ({value.layout}, {value.device}), not plain numbers"
     if value.numel() * value.element_size() > value.untyped_storage().nbytes():
         return f"has the shape {tuple(value.shape)}, for which the file has too few numbers"
     unusable = value.numel() - int(torch.isfinite(value).sum())
-    return (
-        f"has {unusable:,} of {value.numel():,} values that are NaN or infinite" if unusable else ""
-    )
+    if unusable:
+        return f"has {unusable:,} of {value.numel():,} values that are NaN or infinite"
+    return ""
 
 
 def load_strictly(network: nn.Module, weights: Weights, origin: str) -> None:
@@ -139,27 +137,27 @@ def load_strictly(network: nn.Module, weights: Weights, origin: str) -> None:
     for name in sorted(own.keys() & weights.keys()):
         if weights[name].shape != own[name].shape:
             wrong.append(f"{name} is {tuple(weights[name].shape)}, not {tuple(own[name].shape)}")
-        elif not is_alike(weights[name], own[name]):
+        elif not is_same_kind(weights[name], own[name]):
             wrong.append(f"{name} is {weights[name].dtype}, not {own[name].dtype}")
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ModelError(
-            f"the weights of {origin} are not those of its config.yaml ({wrong[0]}{more}); restore "
+            f"the weights of {origin} are not those of its {CONFIG} ({wrong[0]}{more}); restore "
             "the one or the other"
         )
     network.load_state_dict(weights)
 
 
-def is_alike(one: Tensor, other: Tensor) -> bool:
-    """Whether two weights have one shape and are both numbers with a fraction, or both whole."""
+def is_same_kind(one: Tensor, other: Tensor) -> bool:
+    """Whether two weights have the same shape, and are both floats or both whole numbers."""
     return one.shape == other.shape and one.is_floating_point() == other.is_floating_point()
 
 
 def fit_heads(network: nn.Module, weights: Weights) -> tuple[Weights, str]:
-    """Weights with the network's heads of deep supervision, and what was done to them, if anything
-    was.
+    """Weights with the heads of deep supervision that a network has, and a remark if they had
+    others.
 
-    A prediction comes from the first head, that of the full resolution: the others may be missing
+    A prediction comes from the first head, which has the full resolution. The others may be missing
     or too many.
     """
     own = network.state_dict()
@@ -170,7 +168,7 @@ def fit_heads(network: nn.Module, weights: Weights) -> tuple[Weights, str]:
     if missing or unknown:
         saved = "without" if missing else "with"
         remark = (
-            f"its weights were saved {saved} deep supervision, other than config.yaml says; "
+            f"its weights were saved {saved} deep supervision, unlike {CONFIG} says; "
             "predictions are the same"
         )
     return kept | missing, remark

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from factorizer.config import Preset
 from factorizer.errors import ModelError
-from factorizer.files import write_atomically
+from factorizer.files import read_text, write_atomically
 from factorizer.models.registry import suggestion
 from factorizer.preset_files import zoo_folder
 from factorizer.runs.fold import Fold
@@ -37,7 +37,7 @@ class RegionDice:
 
 @dataclass(frozen=True)
 class ZooModel:
-    """What the list of the zoo says about a model."""
+    """A model as the list of the zoo shows it."""
 
     name: str
     preset: Preset
@@ -64,10 +64,10 @@ def zoo_model(name: str) -> Fold:
 
 
 def describe_model(name: str) -> ZooModel:
-    """What is known about a model of the zoo."""
+    """A model of the zoo with its scores, size and card."""
     fold = zoo_model(name)
     megabytes = fold.weights_file.stat().st_size / 1e6
-    return ZooModel(name, fold.preset, region_dice(fold), megabytes, fold.card_file.read_text())
+    return ZooModel(name, fold.preset, region_dice(fold), megabytes, read_text(fold.card_file))
 
 
 def region_dice(fold: Fold) -> tuple[RegionDice, ...]:
@@ -94,7 +94,9 @@ def write_model(source: Fold, weights: dict[str, Tensor], folder: Path) -> None:
     for name, value in weights.items():
         half = value.half() if value.is_floating_point() else value
         if not torch.isfinite(half).all():
-            raise ModelError(f"some weights of {source.path} are beyond half precision")
+            raise ModelError(
+                f"some weights of {source.name} are beyond half precision; ship another model"
+            )
         halves[name] = half.contiguous()
     folder.mkdir(parents=True, exist_ok=True)
     model = Fold(folder)

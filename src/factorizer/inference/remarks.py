@@ -1,0 +1,78 @@
+"""Lines that a user should read before and while cases are predicted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from factorizer.data.cases import Case, Problem
+from factorizer.hardware import GIB
+from factorizer.inference.memory import estimate_bytes
+from factorizer.inference.predictor import Predictor
+from factorizer.runs.find import trained_on
+from factorizer.runs.fold import Fold
+from factorizer.words import count
+
+SHOWN_OF_A_KIND = 5
+
+
+def remarks_before(
+    predictor: Predictor,
+    folds: Sequence[Fold],
+    cases: Sequence[Case],
+    *,
+    keep_probabilities: bool,
+) -> Iterator[str]:
+    """The work ahead, the meaning of inputs and outputs, and reasons to doubt the results."""
+    yield describe_work(predictor, cases, keep_probabilities=keep_probabilities)
+    data = predictor.preset.data
+    if cases and len(data.channels) > 1:
+        first = cases[0]
+        files = {channel: source.file.name for channel, source in first.channels.items()}
+        yield f"channels of {first.name}: {list_pairs(files)}"
+    yield f"labels are written as {list_pairs(data.labels)}"
+    for fold in folds:
+        if not fold.is_finished:
+            yield f"{fold.name} is not finished; its weights are those of the last checkpoint"
+    seen = len(trained_on(folds) & {case.name for case in cases})
+    if seen:
+        have = "has the name of a case" if seen == 1 else "have names of cases"
+        yield f"{seen} of them {have} that this model was trained on: scores of those say little"
+
+
+def describe_work(predictor: Predictor, cases: Sequence[Case], *, keep_probabilities: bool) -> str:
+    """How many cases and networks, where, and how much memory they take."""
+    most = 0.0
+    for case in cases:
+        wanted = estimate_bytes(
+            predictor.preset,
+            case,
+            batch_size=predictor.sliding.batch_size,
+            keep_probabilities=keep_probabilities,
+        )
+        most = max(most, wanted)
+    return (
+        f"{count(len(cases), 'case')}, {count(len(predictor.networks), 'network')} on "
+        f"{predictor.device}, at most about {most / GIB:.1f} GiB of memory; research use, not a "
+        "medical device"
+    )
+
+
+def list_pairs(values: Mapping[str, object]) -> str:
+    """Names and values: a = 1, b = 2."""
+    return ", ".join(f"{name} = {value}" for name, value in values.items())
+
+
+def describe_problems(problems: Iterable[Problem]) -> Iterator[str]:
+    """The first few problems of each kind, and how many more there are of it."""
+    kinds: dict[tuple[str, str], list[Problem]] = {}
+    for problem in problems:
+        kinds.setdefault((problem.message, problem.remedy), []).append(problem)
+    for same in kinds.values():
+        yield from map(describe_problem, same[:SHOWN_OF_A_KIND])
+        if len(same) > SHOWN_OF_A_KIND:
+            yield f"  and {len(same) - SHOWN_OF_A_KIND} more for the same reason"
+
+
+def describe_problem(problem: Problem) -> str:
+    """A problem with its severity before it."""
+    return f"{problem.severity} {problem}"
