@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from matplotlib.figure import Figure
 
 from factorizer.figures.boxes import COLORS, png
-from factorizer.studies.ablating import Point
+from factorizer.inspection.settings import Point
 
 PANELS = {
     "first layers kept": ("first layers kept",),

@@ -33,6 +33,23 @@ class Setting:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Point:
+    """A setting measured: mean Dice and HD95 (mm, with the penalty) over cases and regions;
+    milliseconds of one window, and that over the trained setting's in the same rounds; GFLOPs of
+    one window."""
+
+    study: str
+    value: int
+    dice: float
+    hd95_mm: float
+    milliseconds: float
+    time_ratio: float
+    gflops: float
+    cases: int
+    note: str = ""
+
+
 def nmf_layers(network: nn.Module) -> list[NMF]:
     """The factorizations along the data path."""
     layers = [

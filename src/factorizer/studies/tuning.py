@@ -17,7 +17,7 @@ import numpy as np
 from factorizer.evaluation.scores import Score
 from factorizer.evaluation.statistics import Difference, compare_pairs
 from factorizer.inspection.settings import LayerSetting, nmf_layers
-from factorizer.studies.ablating import Bench
+from factorizer.studies.bench import Bench
 
 Layers = tuple[LayerSetting, ...]
 ROUNDS = 25  # of timing
