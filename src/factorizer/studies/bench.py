@@ -1,13 +1,12 @@
-"""A trained model and the held-out cases that it is measured on."""
+"""A bench: a trained model, and the held-out cases on which its accuracy and time are measured."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from torch import nn
 from factorizer.data.cache import Settings, settings_for
 from factorizer.data.cases import Cohort
 from factorizer.data.layouts import read_cohort
-from factorizer.errors import FactorizerError
+from factorizer.errors import ModelError
 from factorizer.evaluation.scores import Score
 from factorizer.evaluation.statistics import bootstrap_mean
 from factorizer.inference.load import load
@@ -24,15 +23,15 @@ from factorizer.inference.predictor import Predictor
 from factorizer.inspection.settings import LayerSetting, Point, Setting, applied
 from factorizer.profiling.count import count_flops
 from factorizer.runs.find import find_fold
+from factorizer.runs.fold import Fold
 from factorizer.training.scoring import score_case
 
-Track = Callable[[Sequence[Any], str], Iterable[Any]]
-ROUNDS = 9
+ROUNDS = 9  # of timing
 
 
 @dataclass(frozen=True)
 class Timing:
-    """What one window takes, and that over what it takes as trained, with its 95 % interval."""
+    """The time of one patch, and its ratio to that of another network with a 95 % interval."""
 
     milliseconds: float
     ratio: float
@@ -40,34 +39,19 @@ class Timing:
     high: float
 
 
-def make_timing(ours: Sequence[float], trained: Sequence[float]) -> Timing:
-    """From the seconds of rounds: the median, and the geometric mean of the ratios with its
-    bootstrap interval."""
-    logs = np.log(ours) - np.log(trained)
+def make_timing(ours: Sequence[float], theirs: Sequence[float]) -> Timing:
+    """The timing from the seconds of both networks, round by round.
+
+    The time is the median. The ratio is the geometric mean, with its bootstrap interval.
+    """
+    logs = np.log(ours) - np.log(theirs)
     low, high = bootstrap_mean(logs)
     return Timing(
-        1000 * float(np.median(ours)), *(float(np.exp(x)) for x in (logs.mean(), low, high))
+        milliseconds=1000 * float(np.median(ours)),
+        ratio=float(np.exp(logs.mean())),
+        low=float(np.exp(low)),
+        high=float(np.exp(high)),
     )
-
-
-def make_bench(run: Path, data: Path, *, device: str, limit: int | None = None) -> Bench:
-    """A run's fold and its held-out cases, or the first of them."""
-    fold = find_fold(run)
-    predictor = load(fold.path if not fold.is_in_zoo else fold.name, device=device)
-    cohort = read_cohort(data, mask_suffix=predictor.preset.data.mask_suffix)
-    if not isinstance(fold.number, int) or not fold.run.folds_file.is_file():
-        raise FactorizerError(
-            f"{fold.name} held out no cases; give a fold of a run that did, as RUN/fold0"
-        )
-    folds = fold.run.split(cohort.cases)
-    if fold.number not in folds:
-        raise FactorizerError(
-            f"{fold.run.folds_file} has no fold {fold.number}; give the data that {fold.name} was "
-            "trained on"
-        )
-    known = fold.cases()  # cases that training could not read are left out here too
-    names = [name for name in folds[fold.number] if name in known][:limit]
-    return Bench(predictor, cohort, names, settings_for(cohort, predictor.preset.data))
 
 
 class Bench:
@@ -76,66 +60,102 @@ class Bench:
     def __init__(
         self, predictor: Predictor, cohort: Cohort, names: Sequence[str], settings: Settings
     ) -> None:
-        self.predictor, self.network = predictor, predictor.networks[0]
-        self.cohort, self.names, self.settings = cohort, list(names), settings
+        self.predictor = predictor
+        self.network = predictor.networks[0]
+        self.cohort = cohort
+        self.names = list(names)
+        self.settings = settings
 
-    def scores(
-        self, layers: Sequence[LayerSetting], track: Track = lambda items, label: items
-    ) -> list[Score]:
-        """Every case under a setting."""
+    @property
+    def patch_shape(self) -> tuple[int, ...]:
+        """The channels and the size of a patch."""
+        preset = self.predictor.preset
+        return (preset.in_channels, *preset.data.patch_size)
+
+    def scores(self, layers: Sequence[LayerSetting]) -> list[Score]:
+        """The scores of every case, with the layers as given."""
+        rows: list[Score] = []
         with applied(self.network, layers):
-            return [
-                row
-                for name in track(self.names, "scoring")
-                for row in score_case(self.predictor, self.cohort.case(name), self.settings)
-            ]
+            for name in self.names:
+                rows += score_case(self.predictor, self.cohort.case(name), self.settings)
+        return rows
 
     def time(
         self, layers: Sequence[LayerSetting], rounds: int = ROUNDS, beside: Bench | None = None
     ) -> Timing:
-        """One window under a setting, and as trained, or by the network of another bench as
-        trained, in turn first."""
-        preset = self.predictor.preset
-        patch = torch.randn(
-            1, preset.in_channels, *preset.data.patch_size, device=self.predictor.device
-        )
-        other = self.network if beside is None else beside.network
-        sides: list[tuple[nn.Module, Sequence[LayerSetting]]] = [
-            (self.network, layers),
-            (other, ()),
-        ]
-        seconds: tuple[list[float], list[float]] = ([], [])
-        for index in range(rounds):
-            for which in (0, 1) if index % 2 else (1, 0):
-                seconds[which].append(time_forward(*sides[which], patch))
-        return make_timing(*seconds)
+        """Time one patch with the layers as given, and as trained, in turn first.
+
+        With `beside`, the network of that bench as trained is the other one.
+        """
+        patch = torch.randn(1, *self.patch_shape, device=self.predictor.device)
+        other = self if beside is None else beside
+        ours: list[float] = []
+        theirs: list[float] = []
+        for number in range(rounds):
+            if number % 2:
+                ours.append(time_forward(self.network, layers, patch))
+                theirs.append(time_forward(other.network, (), patch))
+            else:
+                theirs.append(time_forward(other.network, (), patch))
+                ours.append(time_forward(self.network, layers, patch))
+        return make_timing(ours, theirs)
 
     def measure(self, setting: Setting, beside: Bench | None = None) -> Point:
+        """Everything about a setting. Its time is compared as `time` does."""
         rows = self.scores(setting.layers)
         timing = self.time(setting.layers, beside=beside)
-        means = {
-            m: fmean(row.value for row in rows if row.metric == m) for m in ("dice", "hd95_mm")
-        }
-        preset = self.predictor.preset
         with applied(self.network, setting.layers):
-            gflops = count_flops(self.network, (preset.in_channels, *preset.data.patch_size)) / 1e9
+            flops = count_flops(self.network, self.patch_shape)
         return Point(
-            setting.study,
-            setting.value,
-            means["dice"],
-            means["hd95_mm"],
-            timing.milliseconds,
-            timing.ratio,
-            gflops,
-            len(self.names),
-            setting.note,
+            study=setting.study,
+            value=setting.value,
+            dice=mean_score(rows, "dice"),
+            hd95_mm=mean_score(rows, "hd95_mm"),
+            milliseconds=timing.milliseconds,
+            time_ratio=timing.ratio,
+            gflops=flops / 1e9,
+            cases=len(self.names),
+            note=setting.note,
         )
+
+
+def mean_score(rows: Sequence[Score], metric: str) -> float:
+    return fmean(row.value for row in rows if row.metric == metric)
 
 
 def time_forward(network: nn.Module, layers: Sequence[LayerSetting], patch: torch.Tensor) -> float:
+    """The seconds of one forward pass."""
     with applied(network, layers), torch.inference_mode():
         start = time.perf_counter()
         network(patch)
         if patch.device.type in ("cuda", "mps"):
             getattr(torch, patch.device.type).synchronize()
         return time.perf_counter() - start
+
+
+def make_bench(
+    model: str | Path, data: Path, *, device: str = "auto", limit: int | None = None
+) -> Bench:
+    """A fold with its held-out cases, or with the first `limit` of them."""
+    fold = find_fold(model)
+    if not isinstance(fold.number, int) or not fold.run.folds_file.is_file():
+        raise ModelError(
+            f"{fold.name} held out no cases; give a fold of a run that did, as RUN/fold0"
+        )
+    cohort = read_cohort(data, mask_suffix=fold.preset.data.mask_suffix)
+    names = held_out_cases(fold, cohort)[:limit]
+    predictor = load(fold.path, device=device)
+    return Bench(predictor, cohort, names, settings_for(cohort, predictor.preset.data))
+
+
+def held_out_cases(fold: Fold, cohort: Cohort) -> list[str]:
+    """The held-out cases of a fold that are in the data, except those that training left out."""
+    assert isinstance(fold.number, int), "it holds out cases"
+    held_out = fold.run.split(cohort.cases).get(fold.number, [])
+    known = fold.cases()
+    names = [name for name in held_out if name in known]
+    if not names:
+        raise ModelError(
+            f"the data has no case that {fold.name} held out; give the data that it was trained on"
+        )
+    return names
