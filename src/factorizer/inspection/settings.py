@@ -35,9 +35,11 @@ class Setting:
 
 @dataclass(frozen=True)
 class Point:
-    """A setting measured: mean Dice and HD95 (mm, with the penalty) over cases and regions;
-    milliseconds of one window, and that over the trained setting's in the same rounds; GFLOPs of
-    one window."""
+    """A setting and what was measured with it.
+
+    Dice and HD95 (mm, with the penalty) are means over cases and regions. Time and GFLOPs are those
+    of one patch; `time_ratio` is the time over that of the trained setting in the same rounds.
+    """
 
     study: str
     value: int
