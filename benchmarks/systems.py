@@ -140,7 +140,7 @@ def measure(context: typer.Context) -> None:
     scales = [statistics.geometric_mean(turn) for turn in zip(*times.values(), strict=True)]
     typical, rows = statistics.median(scales), []
     for name in names:
-        (count,) = count_rows(preset_of(name), "", [name], lambda: None)
+        (count,) = count_rows(preset_of(name), "", [name])
         assert count.params, count.note
         assert count.gflops
         low, step, high = statistics.quantiles(

@@ -84,9 +84,7 @@ def test_presets_are_listed_and_shown() -> None:
 def test_a_shown_preset_can_be_used(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(runner.invoke(app, ["presets", "show", "isles22"]).output)
-    result = runner.invoke(
-        app, ["profile", "--preset", str(file), "--model", "nnunet", "--json", "-"]
-    )
+    result = runner.invoke(app, ["profile", "--preset", str(file), "--system", "nnunet", "--json"])
     (row,) = json.loads(result.stdout)
     assert row["params"] == 28702723
     assert row["paper_gflops"] is None  # the paper's figures are for its own presets
@@ -101,8 +99,10 @@ def test_profile_prints_a_table_and_writes_rows_and_a_figure(tmp_path: Path) -> 
     scores.write_text("case,region,metric,value\na,lesion,dice,0.75\n")
     names = ("swin-factorizer", "nnunet")
     command = ["profile", "--preset", "isles22", "--scores", f"nnunet={scores}"]
-    command += ["--json", str(rows_file), "--figure", str(figure)]
-    result = runner.invoke(app, [*command, *(part for name in names for part in ("--model", name))])
+    command += ["-o", str(rows_file), "--figure", str(figure)]
+    for name in names:
+        command += ["--system", name]
+    result = runner.invoke(app, command)
     assert result.exit_code == 0, result.output
     line = next(line for line in result.stdout.splitlines() if "swin-factorizer" in line)
     assert [cell.strip() for cell in line.split("│")[2:-1]] == [
@@ -122,6 +122,9 @@ def test_profile_prints_a_table_and_writes_rows_and_a_figure(tmp_path: Path) -> 
     assert abs(rows[0]["gflops"] - 29.07) < 0.01
     assert rows[1]["dice"] == 0.75
     assert figure.read_bytes().startswith(b"\x89PNG")
+    again = runner.invoke(app, command)
+    assert again.exit_code == 2
+    assert f"{rows_file} already exists" in again.stderr
 
 
 def test_profile_measures_in_one_run(tmp_path: Path) -> None:
@@ -133,13 +136,12 @@ def test_profile_measures_in_one_run(tmp_path: Path) -> None:
         "profile",
         "--preset",
         str(file),
-        "--model",
+        "--system",
         "nnunet",
         "--measure",
         "--rounds",
         "1",
         "--json",
-        "-",
     ]
     result = runner.invoke(app, command)
     (row,) = json.loads(result.stdout)
@@ -150,11 +152,14 @@ def test_profile_measures_in_one_run(tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         (["--preset", "bratz"], "did you mean 'brats'"),
-        (["--preset", "brats", "--model", "nnunett"], "did you mean 'nnunet'"),
+        (["--preset", "brats", "--system", "nnunett"], "did you mean 'nnunet'"),
         (["--preset", "brats", "--scores", "nnunet"], "give NAME=PATH"),
-        (["--preset", "brats", "--scores", "nnunet=nowhere.csv"], "PATH an existing"),
+        (
+            ["--preset", "brats", "--scores", "nnunet=nowhere.csv"],
+            "nowhere.csv for nnunet, which does not exist",
+        ),
         (["--preset", "brats", "--figure", "cost.bmp"], "its name must end in .png"),
-        (["--preset", "brats", "--rounds", "2"], "--rounds is for --measure"),
+        (["--preset", "brats", "--rounds", "2"], "rounds is for measure"),
         (["--preset", "brats", "--scores", "nnunet=tests"], "there is no scores.csv in"),
     ],
 )

@@ -19,6 +19,7 @@ from factorizer.commands import (
     presets,
     profile,
     train,
+    tune,
     zoo,
 )
 from factorizer.commands.console import Json, SafeConsole, print_json, print_line
@@ -78,7 +79,7 @@ app.command()(compare.compare)
 app.add_typer(compare.figure_app, name="figure")
 app.command()(explain.explain)
 app.add_typer(ablate.app, name="ablate")
-app.command()(ablate.tune)
+app.command()(tune.tune)
 
 
 @app.command()

@@ -134,6 +134,13 @@ def parse_yaml(text: str) -> Any:
         raise yaml.YAMLError(str(error)) from None
 
 
+def refuse_existing(*files: Path) -> None:
+    """Raise if one of these files exists. Nothing is overwritten."""
+    for file in files:
+        if file.exists():
+            raise FactorizerError(f"{file} already exists; give another name")
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that it is never half written: first beside it, then in its place."""
     data = content.encode() if isinstance(content, str) else content

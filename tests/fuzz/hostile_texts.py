@@ -69,7 +69,7 @@ def mutated_preset(random_: random.Random, base: Base, folder: Path) -> Attack:
     if random_.random() < 0.8:
         return Attack("mutated preset", ["presets", "show", str(file)])
     return Attack(
-        "mutated preset, profile", ["profile", "--preset", str(file), "--model", "swin-factorizer"]
+        "mutated preset, profile", ["profile", "--preset", str(file), "--system", "swin-factorizer"]
     )
 
 

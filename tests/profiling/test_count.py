@@ -49,7 +49,7 @@ NEAR = {
 @pytest.mark.parametrize("preset", PARAMETERS)
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_parameters_and_flops_are_the_papers(preset: str, name: str) -> None:
-    (row,) = count_rows(load_preset(preset), preset, [name], lambda: None)
+    (row,) = count_rows(load_preset(preset), preset, [name])
     expected = PARAMETERS[preset][name]
     assert f"{row.params / 1e6:.{len(expected.partition('.')[2])}f}" == expected
     printed_params, printed_flops = paper_figures(preset)[name]

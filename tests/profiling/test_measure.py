@@ -4,6 +4,7 @@ enough."""
 from __future__ import annotations
 
 import subprocess
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ from torch import nn
 from factorizer.preset_files import load_preset
 from factorizer.profiling import measure
 from factorizer.profiling.table import count_rows, measure_memory, measure_time
+from factorizer.progress import Progress, Task
 
 SMALL = {"in_channels": 1, "out_channels": 1, "spatial_size": (32, 32, 32), "widths": (8, 16)}
 
@@ -73,6 +75,19 @@ def test_a_killed_measurement_is_out_of_memory_and_another_failure_is_an_error(m
         measure.peak_mib_of_system("nnunet", SMALL, "training")
 
 
+class Counted(Progress, Task):
+    """Counts the steps that are done."""
+
+    steps = 0
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None):
+        yield self
+
+    def advance(self, steps: int = 1) -> None:
+        self.steps += steps
+
+
 def test_a_system_that_does_not_fit_is_not_timed_and_says_so(monkeypatch) -> None:
     preset = load_preset("isles22")
     small = preset.model_copy(
@@ -83,12 +98,12 @@ def test_a_system_that_does_not_fit_is_not_timed_and_says_so(monkeypatch) -> Non
     )
     peaks = {"nnunet": 1.0, "res-unet": None, "performer": 1e9}
     monkeypatch.setattr(measure, "peak_mib_of_system", lambda name, *_: peaks[name])
-    rows = count_rows(small, "isles22", list(peaks), lambda: None)
-    advanced: list[int] = []
-    rows = measure_memory(rows, small, lambda: advanced.append(1))
-    assert len(advanced) == 6
-    fits, *others = measure_time(rows, small, 1, lambda: advanced.append(1))
-    assert len(advanced) == 6 + 4  # two rounds of two modes for the one that fits
+    rows = count_rows(small, "isles22", list(peaks))
+    counted = Counted()
+    rows = measure_memory(rows, small, progress=counted)
+    assert counted.steps == 6
+    fits, *others = measure_time(rows, small, 1, progress=counted)
+    assert counted.steps == 6 + 4  # two rounds of two modes for the one that fits
     assert fits.forward_s is not None
     assert fits.training_s is not None
     assert fits.training_s > 0
@@ -103,8 +118,8 @@ def test_a_system_that_cannot_be_built_says_why_and_the_others_go_on() -> None:
     odd = preset.model_copy(
         update={"data": preset.data.model_copy(update={"patch_size": (48, 48, 48)})}
     )
-    rows = count_rows(odd, "isles22", ["swin-factorizer", "nnformer"], lambda: None)
+    rows = count_rows(odd, "isles22", ["swin-factorizer", "nnformer"])
     assert rows[0].params == 7371523 - 512 * (4**3 - 3**3)  # a smaller position embedding
     assert rows[1].params is None
     assert "not a multiple of 32 as nnFormer needs" in rows[1].note
-    assert measure_memory(rows[1:], odd, lambda: None)[0].training_mib is None
+    assert measure_memory(rows[1:], odd)[0].training_mib is None

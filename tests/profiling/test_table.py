@@ -1,4 +1,4 @@
-"""Scores beside costs, and the picture of both."""
+"""Scores beside costs, and the figure of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def test_scores_stand_beside_the_systems_that_have_some() -> None:
     assert (first.dice, second.dice) == (0.5, None)
 
 
-def test_the_picture_shows_what_there_is(tmp_path: Path) -> None:
+def test_the_figure_shows_what_is_known(tmp_path: Path) -> None:
     plain = [Row("nnunet", 28_000_000, 143.0, 71.0), Row("swin-factorizer", 7_000_000, 29.0, 14.0)]
     full = [
         Row("nnunet", 28_000_000, 143.0, 71.0, None, None, 1.0, 3.0, 500.0, 900.0, dice=0.7),

@@ -21,7 +21,7 @@ from factorizer.inference.sliding import Sliding
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.runs.find import find_folds, trained_on
 from factorizer.runs.fold import Fold
-from factorizer.studies.ablating import make_bench
+from factorizer.studies.bench import make_bench
 from factorizer.training import module as training_module
 from factorizer.training.module import StepBatches
 from factorizer.training.run import train_fold

@@ -57,6 +57,10 @@ System = Annotated[
     str | None,
     typer.Option("--system", metavar="NAME", help="A network other than the preset's."),
 ]
+Systems = Annotated[
+    list[str] | None,
+    typer.Option("--system", metavar="NAME", help="Only this network. Repeatable."),
+]
 Model = Annotated[str, typer.Option("--model", metavar="MODEL", help=ONE_MODEL)]
 Models = Annotated[
     list[str],
@@ -84,6 +88,10 @@ OutputFolder = Annotated[
 ]
 OutputFile = Annotated[
     Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")
+]
+RowsFile = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", metavar="FILE", help="Also write the rows, as JSON."),
 ]
 RunFolder = Annotated[
     Path | None,

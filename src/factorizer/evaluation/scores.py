@@ -14,7 +14,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from factorizer.errors import FactorizerError
 from factorizer.files import FileError, csv_text, read_csv, write_atomically
 
 METRICS = {
@@ -107,34 +106,6 @@ def read_score(file: Path, number: int, line: Mapping[str, str]) -> Score:
         message = f"line {number}: {metric} is {value:g}; it must be from {low:g} to {high:g}"
         raise FileError(file, message, "correct it, or give nan where it is undefined")
     return Score(line["case"], line["region"], metric, value)
-
-
-def mean_dice(path: Path) -> float:
-    """The mean over cases of a case's mean over regions, from a scores.csv, a run's, or those of
-    its folds."""
-    files = (
-        [path]
-        if path.is_file()
-        else sorted(path.glob("scores.csv")) or sorted(path.glob("fold*/scores.csv"))
-    )
-    if not files:
-        raise FactorizerError(
-            f"there is no scores.csv in {path}; give such a file, or a run's folder"
-        )
-    cases: dict[str, list[float]] = {}
-    for file in files:
-        for row in read_scores(file):
-            if row.metric == "dice" and isnan(row.value):
-                raise FileError(
-                    file,
-                    f"the Dice of {row.case}, {row.region} is nan",
-                    "give a number from 0 to 1",
-                )
-            if row.metric == "dice":
-                cases.setdefault(row.case, []).append(row.value)
-    if not cases:
-        raise FileError(files[0], "it has no row whose metric is dice", "give scores with Dice")
-    return fmean(fmean(values) for values in cases.values())
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,25 @@ class Setting:
     note: str = ""
 
 
+@dataclass(frozen=True)
+class Point:
+    """A setting and what was measured with it.
+
+    Dice and HD95 (mm, with the penalty) are means over cases and regions. Time and GFLOPs are those
+    of one patch; `time_ratio` is the time over that of the trained setting in the same rounds.
+    """
+
+    study: str
+    value: int
+    dice: float
+    hd95_mm: float
+    milliseconds: float
+    time_ratio: float
+    gflops: float
+    cases: int
+    note: str = ""
+
+
 def nmf_layers(network: nn.Module) -> list[NMF]:
     """The factorizations along the data path."""
     layers = [

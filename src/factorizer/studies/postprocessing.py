@@ -24,16 +24,22 @@ from factorizer.runs.find import find_folds
 from factorizer.runs.fold import Fold
 from factorizer.runs.rules import Cleaning, Rules
 from factorizer.runs.run import Run
+from factorizer.targets import Targets
 from factorizer.training.consistency import check_folds
 from factorizer.training.scoring import predict_with_reference
 
 Array = NDArray[Any]
+VOLUMES_ML = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+CANDIDATES = [
+    *[Cleaning(volume) for volume in VOLUMES_ML],
+    *[Cleaning(volume, largest=True) for volume in VOLUMES_ML],
+]
+ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The rule of a region, and its mean Dice over the held-out cases without and with all
-    rules."""
+    """The rule of a region, and the region's mean Dice before and after all rules are applied."""
 
     region: str
     rule: Cleaning
@@ -43,13 +49,11 @@ class Choice:
 
 
 class Packed:
-    """A label map, compressed: those of a whole cohort are in memory."""
+    """A label map, compressed, because those of a whole cohort are in memory."""
 
     def __init__(self, array: Array) -> None:
-        self.shape, self.bytes = (
-            array.shape,
-            zlib.compress(array.astype(np.uint8).tobytes(), level=1),
-        )
+        self.shape = array.shape
+        self.bytes = zlib.compress(array.astype(np.uint8).tobytes(), level=1)
 
     @property
     def array(self) -> Array:
@@ -58,7 +62,7 @@ class Packed:
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """A held-out case: what was predicted, the reference, and the size of voxels."""
+    """A held-out case: its prediction, its reference, and the size of its voxels."""
 
     labels: Packed
     reference: Packed
@@ -76,9 +80,21 @@ class Postprocessing:
 def choose_postprocessing(
     run: Path, data: Path, *, device: str = "auto", progress: Progress = SILENT
 ) -> Postprocessing:
-    """Choose what is kept of each region, on the held-out cases of a cross-validation.
+    """Choose which lesions of each region are kept, on the held-out cases of a cross-validation.
 
-    Every case is predicted by the model that has not seen it. `predict` can apply the rules.
+    Every case is predicted by the model that has not seen it. The rules are written into the run.
+    `predict` can apply them.
+
+    Args:
+        run: The folder of a finished cross-validation.
+        data: The data set that it was trained on.
+        device: auto, cpu, cuda or mps.
+        progress: Where lines and bars go.
+
+    Example:
+        >>> chosen = factorizer.choose_postprocessing(run, data)  # doctest: +SKIP
+        >>> [str(choice.rule) for choice in chosen.choices]  # doctest: +SKIP
+        ['at least 0.1 ml']
     """
     place = Run(run)
     if place.rules_file.exists():
@@ -91,14 +107,14 @@ def choose_postprocessing(
     check_finished(place, list(folds))
     cases: list[Held] = []
     for number, names in folds.items():
-        cases += predict_held_out(models[number], names, cohort, device, progress)
+        cases += predict_held_out(models[number], names, cohort, device=device, progress=progress)
     choices = choose_rules(cases, preset.data)
     file = place.write_rules({choice.region: choice.rule for choice in choices})
     return Postprocessing(file, choices)
 
 
 def check_finished(run: Run, numbers: Sequence[int]) -> None:
-    """Refuse a run of which some fold is missing or not trained to its end."""
+    """Refuse a run with a fold that is missing or not trained to its end."""
     missing = [str(number) for number in numbers if not run.fold(number).exists]
     if missing:
         raise RunError(
@@ -110,7 +126,7 @@ def check_finished(run: Run, numbers: Sequence[int]) -> None:
 
 
 def predict_held_out(
-    fold: Fold, names: Sequence[str], cohort: Cohort, device: str, progress: Progress
+    fold: Fold, names: Sequence[str], cohort: Cohort, *, device: str, progress: Progress
 ) -> list[Held]:
     """The held-out cases of a fold, each with its reference."""
     predictor = load(fold.path, device=device)
@@ -125,56 +141,60 @@ def predict_held_out(
 
 
 def choose_rules(cases: Sequence[Held], data: Data) -> list[Choice]:
-    """The best rule of each region by itself, from the largest region to the smallest, unless it
-    costs another region something: what goes from a region is gone from those inside it."""
-    tried: dict[str, list[list[float]]] = {region: [] for region in data.regions}
-    for case in cases:
-        ours, theirs = (data.targets.masks(m.array) for m in (case.labels, case.reference))
-        for region, mask, truth in zip(data.regions, ours, theirs, strict=True):
-            tried[region].append(try_candidates(mask, truth, case.spacing_mm))
+    """The best rule of each region, unless it lowers the Dice of another region.
+
+    Larger regions come first: voxels that a region loses are lost to the regions inside it, too.
+    """
+    candidates = best_candidates(cases, data.targets)
     rules: dict[str, Cleaning] = {}
-    before = means = mean_dices(cases, rules, data)
+    before = mean_dices(cases, rules, data.targets)
+    after = before
     for region in sorted(data.regions, key=lambda name: -len(data.regions[name])):
-        more = rules | {region: CANDIDATES[choose(tried[region])]}
-        found = mean_dices(cases, more, data)
-        if all(found[name] >= means[name] - 1e-9 for name in found):
-            rules, means = more, found
-    return [
-        Choice(r, rules.get(r, Cleaning()), before[r], means[r], len(cases)) for r in data.regions
-    ]
+        more = rules | {region: candidates[region]}
+        found = mean_dices(cases, more, data.targets)
+        if all(found[name] >= after[name] - ROUNDING for name in found):
+            rules, after = more, found
+    choices = []
+    for region in data.regions:
+        rule = rules.get(region, Cleaning())
+        choices.append(Choice(region, rule, before[region], after[region], len(cases)))
+    return choices
 
 
-def mean_dices(cases: Sequence[Held], rules: Rules, data: Data) -> dict[str, float]:
-    """Of every region, after all rules are applied as `predict` applies them."""
+def best_candidates(cases: Sequence[Held], targets: Targets) -> dict[str, Cleaning]:
+    """The rule of each region that is best for its own Dice."""
+    tried: dict[str, list[list[float]]] = {region: [] for region in targets.regions}
+    for case in cases:
+        predicted = targets.masks(case.labels.array)
+        true = targets.masks(case.reference.array)
+        for region, mask, reference in zip(targets.regions, predicted, true, strict=True):
+            tried[region].append(try_candidates(mask, reference, case.spacing_mm))
+    return {region: CANDIDATES[choose(scores)] for region, scores in tried.items()}
+
+
+def mean_dices(cases: Sequence[Held], rules: Rules, targets: Targets) -> dict[str, float]:
+    """The mean Dice of every region, after all rules are applied as `predict` applies them."""
     rows = []
     for case in cases:
-        cleaned = clean_labels(
-            case.labels.array,
-            rules,
-            targets=data.targets,
-            spacing_mm=case.spacing_mm,
+        labels = case.labels.array
+        cleaned = clean_labels(labels, rules, targets=targets, spacing_mm=case.spacing_mm)
+        predicted = targets.masks(cleaned)
+        true = targets.masks(case.reference.array)
+        rows.append(
+            [dice(mask, reference) for mask, reference in zip(predicted, true, strict=True)]
         )
-        masks = (data.targets.masks(m) for m in (cleaned, case.reference.array))
-        rows.append([dice(ours, theirs) for ours, theirs in zip(*masks, strict=True)])
-    return dict(zip(data.regions, np.mean(rows, axis=0).tolist(), strict=True))
-
-
-CANDIDATES = [
-    Cleaning(volume, largest)
-    for largest in (False, True)
-    for volume in (0.0, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
-]
+    return dict(zip(targets.regions, np.mean(rows, axis=0).tolist(), strict=True))
 
 
 def try_candidates(prediction: Array, reference: Array, spacing_mm: Sequence[float]) -> list[float]:
-    """The Dice of a region's mask after each candidate; the first is that of the mask as it is."""
-    from factorizer.evaluation.metrics import (
-        dice,
-    )  # with parts of SciPy that prediction does without
-
-    return [dice(clean_mask(prediction, rule, spacing_mm), reference) for rule in CANDIDATES]
+    """The Dice of a region's mask after each candidate. The first one keeps the whole mask."""
+    scores = []
+    for rule in CANDIDATES:
+        cleaned = clean_mask(prediction, rule, spacing_mm)
+        scores.append(dice(cleaned, reference))
+    return scores
 
 
 def choose(scores: Sequence[Sequence[float]]) -> int:
-    """The candidate with the highest mean over cases; the gentlest of those that are alike."""
+    """The candidate with the highest mean over cases, and the gentlest of equal ones."""
     return int(np.asarray(scores).mean(0).round(6).argmax())

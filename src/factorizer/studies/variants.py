@@ -1,27 +1,27 @@
-"""`factorizer ablate training`: the paper's two ablations that need training, as runs and as its
-Tables 3 and 4.
+"""Ablate the training: train variants of a Factorizer, and compare them (Tables 3 and 4).
 
-Beyond the paper, a third table compares ways to factorize.
+A third table, which is not in the paper, compares ways to factorize.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from factorizer.config import Preset
 from factorizer.errors import RunError
-from factorizer.evaluation.compare import Entry, compare_entries, load_entry
+from factorizer.evaluation.compare import Entry, compare_entries
+from factorizer.evaluation.differences import read_facts
 from factorizer.files import write_atomically
-from factorizer.preset_files import change_preset
+from factorizer.preset_files import change_preset, refuse_idle_options
 from factorizer.progress import SILENT, Progress
 from factorizer.reports.tables import comparison_files, latex_table, table_csv
+from factorizer.runs.fold import Fold
 from factorizer.training.run import train_fold
-from factorizer.training.signals import Interrupted
 from factorizer.training.trainer import Machine
 
-FULL = "swin, NMF and MLP"
+SWIN = "model.name=swin-factorizer"
 KINDS = ("global", "local", "swin")
 
 
@@ -32,99 +32,162 @@ class Variant:
     name: str
     changes: Sequence[str]
 
+    @property
+    def fields(self) -> set[str]:
+        """The fields of the preset that it sets."""
+        return {change.split("=")[0] for change in self.changes}
 
-def system(kind: str) -> str:
-    return f"model.name={kind}-factorizer"
+    @property
+    def folder_name(self) -> str:
+        return self.name.replace(", ", "-").replace(" ", "-")
 
 
-SUBBLOCKS = [
-    Variant("MLP only", [system("swin"), "model.mixer=none"]),
-    *(
-        Variant(f"{kind}, NMF only", [system(kind), "model.mixer=nmf", "model.mlp_ratio=0.0"])
-        for kind in KINDS
-    ),
-    Variant(FULL, [system("swin"), "model.mixer=nmf"]),
-]
-POSITIONS = [
-    Variant(f"{kind}, {'with' if with_position else 'without'} position", [system(kind), change])
-    for kind in KINDS
-    for with_position in (False, True)
-    for change in [f"model.position_embedding={str(with_position).lower()}"]
-]
+def subblock_variants() -> list[Variant]:
+    """With NMF, with the MLP, and with both. The last one is the paper's."""
+    variants = [Variant("MLP only", [SWIN, "model.mixer=none"])]
+    for kind in KINDS:
+        changes = [f"model.name={kind}-factorizer", "model.mixer=nmf", "model.mlp_ratio=0.0"]
+        variants.append(Variant(f"{kind}, NMF only", changes))
+    variants.append(Variant("swin, NMF and MLP", [SWIN, "model.mixer=nmf"]))
+    return variants
+
+
+def position_variants() -> list[Variant]:
+    """Pairs without and with a position embedding."""
+    variants = []
+    for kind in KINDS:
+        for word, value in (("without", "false"), ("with", "true")):
+            changes = [f"model.name={kind}-factorizer", f"model.position_embedding={value}"]
+            variants.append(Variant(f"{kind}, {word} position", changes))
+    return variants
+
+
+def solver_variant(name: str, solver: str, rank: int) -> Variant:
+    return Variant(name, [SWIN, f"model.solver={solver}", f"model.rank={rank}"])
+
+
+SUBBLOCKS = subblock_variants()
+POSITIONS = position_variants()
 SOLVERS = [
-    *(
-        Variant(
-            f"{title}, {terms}", [system("swin"), f"model.solver={solver}", f"model.rank={rank}"]
-        )
-        for title, solver, rank, terms in (
-            ("HALS", "hals", 2, "2 terms"),
-            ("multiplicative", "mu", 2, "2 terms"),
-            ("semi-NMF", "semi", 2, "2 terms"),
-            ("convex NMF", "convex", 2, "2 terms"),
-            ("greedy", "greedy", 2, "up to 2 terms"),
-            ("joint", "joint", 1, "1 term and 1 shared"),
-            ("HALS", "hals", 1, "1 term"),
-        )
-    )
+    solver_variant("HALS, 2 terms", "hals", 2),
+    solver_variant("multiplicative, 2 terms", "mu", 2),
+    solver_variant("semi-NMF, 2 terms", "semi", 2),
+    solver_variant("convex NMF, 2 terms", "convex", 2),
+    solver_variant("greedy, up to 2 terms", "greedy", 2),
+    solver_variant("joint, 1 term and 1 shared", "joint", 1),
+    solver_variant("HALS, 1 term", "hals", 1),
 ]
-TABLES = {"subblocks": SUBBLOCKS, "position": POSITIONS, "solvers": SOLVERS}
+TABLES: Mapping[str, Sequence[Variant]] = {
+    "subblocks": SUBBLOCKS,
+    "position": POSITIONS,
+    "solvers": SOLVERS,
+}
 PAPER = ("subblocks", "position")
+
+
+@dataclass(frozen=True)
+class TrainedVariants:
+    """The files that were written. `signal` is the one that stopped the training, or 0."""
+
+    files: Sequence[Path]
+    signal: int = 0
 
 
 def ablate_training(
     preset: Preset,
     *,
-    tables: Sequence[str],
     data: Path,
-    fold: int,
     out: Path,
+    tables: Sequence[str] = PAPER,
+    changes: Sequence[str] = (),
+    fold: int = 0,
     machine: Machine | None = None,
     progress: Progress = SILENT,
-) -> list[Path]:
-    """Train every variant, or go on with it, then write each table; a variant in both tables is
-    trained once."""
+) -> TrainedVariants:
+    """Train or resume every variant of some tables, and write each table when it is complete.
+
+    A variant that is in two tables is trained once.
+
+    Args:
+        preset: What the variants have in common.
+        data: The data set: its folder, or a list of cases.
+        out: The folder. Variants go to OUT/runs, tables to OUT/TABLE.
+        tables: Some of subblocks, position and solvers.
+        changes: Fields of the preset to change, as PATH=VALUE.
+        fold: The fold that is held out.
+        machine: Device and workers. Only one process can train.
+        progress: Where lines and bars go.
+
+    Example:
+        >>> preset = factorizer.load_preset("isles22")  # doctest: +SKIP
+        >>> factorizer.ablate_training(preset, data=data, out=out).files  # doctest: +SKIP
+    """
     machine = machine or Machine()
     if machine.processes() != (1, 1):
         raise RunError(
             "ablations are trained by one process; start several with different folders instead"
         )
+    preset = change_preset(preset, changes)
+    refuse_idle_options(preset, changes)
+    check_tables(tables, changes)
     check_variants(preset, tables)
     names = folder_names(preset)
-    runs: dict[str, Path] = {}  # by configuration
     written: list[Path] = []
+    trained: dict[str, Fold] = {}  # by configuration
     for table in tables:
         entries = []
         for variant in TABLES[table]:
             own = change_preset(preset, variant.changes)
             key = own.model_dump_json()
-            if key not in runs:
+            if key not in trained:
                 progress.say(f"{table}: {variant.name}")
-                place = out / "runs" / names[key]
                 outcome = train_fold(
                     own,
                     data=data,
+                    out=out / "runs" / names[key],
                     fold=fold,
-                    out=place,
                     resume=True,
                     machine=machine,
                     progress=progress,
                 )
                 if outcome.signal:
-                    raise Interrupted(outcome.signal, said=True)
-                runs[key] = outcome.folder
-            entries.append(load_entry(variant.name, runs[key] / "scores.csv", None))
-        written += write_table(out / table, entries, pairs=table == "position")
-    return written
+                    return TrainedVariants(written, outcome.signal)
+                trained[key] = outcome.fold
+            entries.append(read_entry(variant, trained[key]))
+        written += write_table(out / table, table_files(table, entries))
+    return TrainedVariants(written)
+
+
+def check_tables(tables: Sequence[str], changes: Sequence[str]) -> None:
+    """Refuse tables that do not exist, and changes of fields that a table sets itself."""
+    changed = {change.split("=")[0].strip() for change in changes}
+    for table in tables:
+        if table not in TABLES:
+            raise RunError(f"there is no table {table!r}; choose from {', '.join(TABLES)}")
+        taken = sorted(changed & common_fields(table))
+        if taken:
+            raise RunError(
+                f"the change of {taken[0]} has no effect: the table {table} sets it itself; "
+                "leave it out"
+            )
+
+
+def common_fields(table: str) -> set[str]:
+    """The fields that every variant of a table sets."""
+    first, *others = TABLES[table]
+    fields = first.fields
+    for variant in others:
+        fields &= variant.fields
+    return fields
 
 
 def check_variants(preset: Preset, tables: Sequence[str]) -> None:
-    """The preset must leave the variants of a table different."""
+    """Refuse a preset with which two variants of a table are the same."""
     for table in tables:
         seen: dict[str, str] = {}
         for variant in TABLES[table]:
-            same = seen.setdefault(
-                change_preset(preset, variant.changes).model_dump_json(), variant.name
-            )
+            key = change_preset(preset, variant.changes).model_dump_json()
+            same = seen.setdefault(key, variant.name)
             if same != variant.name:
                 raise RunError(
                     f"with this preset {variant.name!r} is the same as {same!r}; change its model "
@@ -132,37 +195,46 @@ def check_variants(preset: Preset, tables: Sequence[str]) -> None:
                 )
 
 
-def fields_of(table: str) -> set[str]:
-    """What every variant of a table sets, so that nothing else can."""
-    return set.intersection(
-        *({change.split("=")[0] for change in variant.changes} for variant in TABLES[table])
-    )
-
-
 def folder_names(preset: Preset) -> dict[str, str]:
-    """The folder of each configuration: the name of the first variant, of all tables, that has
-    it."""
+    """The folder of each configuration: the name of the first variant of all tables that has it."""
     names: dict[str, str] = {}
-    for variant in (variant for table in TABLES.values() for variant in table):
-        key = change_preset(preset, variant.changes).model_dump_json()
-        names.setdefault(key, variant.name.replace(", ", "-").replace(" ", "-"))
+    for variants in TABLES.values():
+        for variant in variants:
+            key = change_preset(preset, variant.changes).model_dump_json()
+            names.setdefault(key, variant.folder_name)
     return names
 
 
-def write_table(folder: Path, entries: Sequence[Entry], *, pairs: bool) -> list[Path]:
-    """The table with its tests: against the last variant, or each pair of variants by itself in a
-    folder of its own."""
+def read_entry(variant: Variant, fold: Fold) -> Entry:
+    """A trained variant as a row of a comparison."""
+    return Entry(variant.name, fold.scores(), facts=read_facts(fold.path))
+
+
+def table_files(table: str, entries: Sequence[Entry]) -> dict[str, str | bytes]:
+    """The contents of a table's files by name.
+
+    All variants are tested against the last one. Positions are tested pair by pair instead, each
+    pair in a folder of its own.
+    """
     comparison = compare_entries(entries, reference=entries[-1].name)
-    files: dict[str, str | bytes]
-    if pairs:
-        files = {"table.csv": table_csv(comparison), "table.tex": latex_table(comparison)}
-        for first, second in zip(entries[::2], entries[1::2], strict=True):
-            two = comparison_files(compare_entries([first, second], reference=second.name))
-            files |= {
-                f"{second.name.split(',')[0]}/{name}": content for name, content in two.items()
-            }
-    else:
-        files = comparison_files(comparison)
+    if table != "position":
+        return dict(comparison_files(comparison))
+    files: dict[str, str | bytes] = {
+        "table.csv": table_csv(comparison),
+        "table.tex": latex_table(comparison),
+    }
+    for without, with_position in zip(entries[::2], entries[1::2], strict=True):
+        pair = compare_entries([without, with_position], reference=with_position.name)
+        kind = with_position.name.split(",")[0]
+        for name, content in comparison_files(pair).items():
+            files[f"{kind}/{name}"] = content
+    return files
+
+
+def write_table(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
+    """Write files into a folder, and return their paths."""
+    written = []
     for name, content in files.items():
         write_atomically(folder / name, content)
-    return [folder / name for name in files]
+        written.append(folder / name)
+    return written

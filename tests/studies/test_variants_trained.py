@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,9 @@ from factorizer.models.registry import build_model
 from factorizer.nn.blocks import ResidualMLP, ResidualNMF
 from factorizer.nn.nmf import NMF
 from factorizer.preset_files import change_preset, load_preset
+from factorizer.runs.fold import Fold
 from factorizer.studies.variants import POSITIONS, SOLVERS, SUBBLOCKS
+from factorizer.training.run import Outcome
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
@@ -44,27 +47,19 @@ def test_solvers_have_the_terms_they_say(variant) -> None:
     assert all(m.solver[:3] in variant.name.lower().replace("multiplicative", "mu") for m in layers)
 
 
-def test_the_command_trains_and_compares(tmp_path: Path) -> None:
-    data = tmp_path / "data"
+@pytest.fixture
+def command(tmp_path: Path) -> list[str]:
+    """An ablation of tiny networks, without a table."""
+    data, out = tmp_path / "data", tmp_path / "out"
     write_synthetic("isles22", data, cases=4, size=24, seed=0)
-    settings = [*SMALL, "training.max_steps=1", "training.folds=2"]
-    command = [
-        "ablate",
-        "training",
-        "--preset",
-        "isles22",
-        "--data",
-        str(data),
-        "--out",
-        str(tmp_path / "out"),
-    ]
-    command += [
-        "--device",
-        "cpu",
-        "--workers",
-        "0",
-        *(part for s in settings for part in ("--set", s)),
-    ]
+    words = ["ablate", "training", "--preset", "isles22", "--data", str(data), "-o", str(out)]
+    words += ["--device", "cpu", "--workers", "0"]
+    for change in [*SMALL, "training.max_steps=1", "training.folds=2"]:
+        words += ["--set", change]
+    return words
+
+
+def test_the_command_trains_and_compares(command: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*command, "--table", "position"])
     assert result.exit_code == 0, result.output
     for kind in ("global", "local", "swin"):
@@ -75,14 +70,33 @@ def test_the_command_trains_and_compares(tmp_path: Path) -> None:
     again = CliRunner().invoke(app, [*command, "--table", "position"])
     assert again.exit_code == 0
     assert again.stderr.count("is finished") == 6
-    taken = CliRunner().invoke(app, [*command, "--set", "model.name=local-factorizer"])
-    assert (
-        "--set model.name has no effect: the table subblocks sets it itself"
-        in taken.stderr.replace("\n", "")
-    )
-    same = CliRunner().invoke(app, [*command, "--set", "model.mlp_ratio=0"])
-    assert "'swin, NMF and MLP' is the same as 'swin, NMF only'" in same.stderr.replace("\n", "")
-    assert (
-        "choose both, or one of subblocks, position, solvers"
-        in CliRunner().invoke(app, [*command, "--table", "x"]).stderr
-    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--set", "model.name=local-factorizer"],
+            "the change of model.name has no effect: the table subblocks sets it itself",
+        ),
+        (["--set", "model.mlp_ratio=0"], "'swin, NMF and MLP' is the same as 'swin, NMF only'"),
+        (["--table", "x"], "there is no table 'x'; choose from subblocks, position, solvers"),
+    ],
+)
+def test_a_table_that_makes_no_sense_is_refused_before_training(
+    command: list[str], tmp_path: Path, words: list[str], message: str
+) -> None:
+    result = CliRunner().invoke(app, [*command, *words])
+    assert result.exit_code == 2
+    assert message in result.stderr.replace("\n", "")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_stopped_training_ends_the_command_and_says_how_to_resume(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stopped = Outcome(Fold(tmp_path / "fold0"), step=1, finished=False, signal=signal.SIGTERM)
+    monkeypatch.setattr("factorizer.studies.variants.train_fold", lambda *_, **__: stopped)
+    result = CliRunner().invoke(app, command)
+    assert result.exit_code == 128 + signal.SIGTERM
+    assert "run the same command to resume" in result.stderr
