@@ -72,12 +72,8 @@ def choose_layers(layers: Sequence[Layer], wanted: str) -> list[Layer]:
 def factorize(layer: ResidualNMF, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Its input (B, C, *spatial) -> F (B, heads, windows, E, R), G (B, heads, windows, N, R) and
     the pictures of G (B, heads R, *spatial)."""
-    wrapped, size = layer.wrapped_nmf, x.shape[2:]
-    matricize = wrapped.matricize.fitted(size)
-    projected = wrapped.in_proj(layer.norm(x.movedim(1, -1))).movedim(-1, 1)
-    projected = projected if wrapped.nmf.takes_any_sign else projected.relu()
-    f, g = wrapped.nmf.factorize(matricize.matricize(projected).float())
-    return f, g, matricize.dematricize(g.mT, size)
+    f, g, cut = layer.factors(x)
+    return f, g, cut.dematricize(g.mT).movedim(-1, 1)
 
 
 class Viewer:
