@@ -17,8 +17,8 @@ from factorizer.data.images import read_image, read_label, turn_to_canonical
 from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset
 from factorizer.data.preprocess import Preprocessing, prepare_case, restore
-from factorizer.inference.load import make_network
 from factorizer.preset_files import load_preset
+from testkit.small import network_of
 
 SHARED = Path(__file__).parents[3] / "shared" / "data"
 COUNTS = {"Task04_Hippocampus": 200, "ISLES-2022": 200, "CHASEDB1": 20}
@@ -132,5 +132,5 @@ def test_presets_are_right_for_their_data(preset: str, folder: str, tmp_path: Pa
         augmentation=data.augmentation,
     )
     assert sum(sample["target"].flatten(1).sum(1) for sample in patches).min() > 10
-    outputs = make_network(settings)(patches[0]["image"][None])
+    outputs = network_of(settings)(patches[0]["image"][None])
     assert outputs[0].shape == (1, settings.out_channels, *data.patch_size)

@@ -16,11 +16,12 @@ from safetensors.torch import save
 
 from factorizer import NMF
 from factorizer.files import FileError
-from factorizer.inference.load import ModelError, load, load_what_fits, make_network, trained_on
+from factorizer.inference.load import ModelError, load, load_what_fits, trained_on
 from factorizer.inference.weights import read_weights
 from factorizer.inference.zoo import CHECKSUM, WEIGHTS, sha256_of, write_model
 from factorizer.preset_files import change_preset, load_preset, to_yaml
 from factorizer.training.checkpoints import read_checkpoint
+from testkit.small import network_of
 
 CHANGES = ["model.widths=[8,16,16]", "model.window=4", "data.patch_size=[16,16,16]"]
 PRESET = change_preset(load_preset("isles22"), CHANGES)
@@ -30,7 +31,7 @@ def write_fold(folder: Path, **changes: Any) -> Path:
     """A fold with weights as they are drawn; `changes` are other contents of its checkpoint."""
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "config.yaml").write_text(to_yaml(PRESET))
-    state = {f"network.{name}": value for name, value in make_network(PRESET).state_dict().items()}
+    state = {f"network.{name}": value for name, value in network_of(PRESET).state_dict().items()}
     write_checkpoint(folder, {"state_dict": state, "global_step": 1} | changes)
     return folder
 
@@ -151,7 +152,7 @@ def with_one(value: Any) -> Callable[[dict[str, Any]], Any]:
 def test_checkpoints_of_wrong_types(
     tmp_path: Path, change: Callable[[Any], Any], message: str
 ) -> None:
-    state = {f"network.{name}": value for name, value in make_network(PRESET).state_dict().items()}
+    state = {f"network.{name}": value for name, value in network_of(PRESET).state_dict().items()}
     folder = write_fold(tmp_path / "fold0", state_dict=change(state))
     with pytest.raises(ModelError, match=message) as caught:
         load(folder)
@@ -249,7 +250,7 @@ def test_the_head_of_the_full_resolution_cannot_be_missing(fold: Path) -> None:
 def test_what_fits_has_the_same_kind_of_numbers(fold: Path) -> None:
     weights = read_weights(fold)
     weights["stem.weight"] = weights["stem.weight"].to(torch.int64)
-    loaded, drawn = load_what_fits(make_network(PRESET), weights)
+    loaded, drawn = load_what_fits(network_of(PRESET), weights)
     assert drawn == ["stem.weight"]
     assert len(loaded) == len(weights) - 1
 

@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import nn
 
 from factorizer.config import Preset, build_options
@@ -22,7 +21,8 @@ from factorizer.hardware import choose_device
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.weights import Weights, fit_heads, is_alike, load_strictly, read_weights
 from factorizer.inference.zoo import ModelError, display_name, read_config, zoo_folder
-from factorizer.models.registry import build_model
+from factorizer.models.build import build_network
+from factorizer.nn.blocks import nmf_layers
 from factorizer.nn.nmf import NMF
 from factorizer.preset_files import ZOO
 
@@ -71,7 +71,8 @@ def load_network(folder: Path, preset: Preset, say: Say) -> nn.Module:
     """The network of a model with its weights."""
     name = display_name(folder)
     try:
-        network = make_network(preset)
+        options = build_options(preset, preset.model.name)
+        network = build_network(preset.model.name, options, seed=preset.training.seed)
     except (ValueError, TypeError, RuntimeError) as error:
         raise ModelError(
             f"{name}/config.yaml describes a network that cannot be built: {error}"
@@ -169,7 +170,7 @@ def apply_speed(network: nn.Module, folder: Path, speed: str) -> None:
     """Turn NMF layers down as speeds.json of a model says: per speed, a list of settings, one for
     each layer."""
     settings, file = read_speed(folder, speed), f"{display_name(folder)}/speeds.json"
-    layers = [module for module in network.modules() if isinstance(module, NMF)]
+    layers = nmf_layers(network)
     if len(layers) != len(settings):
         raise ModelError(
             f"{file} sets {len(settings)} NMF layers, the network has {len(layers)}; tune it again"
@@ -223,10 +224,3 @@ def load_what_fits(network: nn.Module, weights: Weights) -> tuple[list[str], lis
     }
     network.load_state_dict(fits, strict=False)
     return sorted(fits), sorted(own.keys() - fits.keys())
-
-
-def make_network(preset: Preset) -> nn.Module:
-    """The preset's network with weights drawn from its seed."""
-    name = preset.model.name
-    torch.manual_seed(preset.training.seed)
-    return build_model(name, **build_options(preset, name))

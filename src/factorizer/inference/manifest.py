@@ -28,7 +28,7 @@ from factorizer.data.cases import Case, DataError, Problem
 from factorizer.files import FileError, read_json, write_atomically
 from factorizer.inference.postprocess import Rules
 from factorizer.inference.predictor import Predictor
-from factorizer.nn.nmf import NMF
+from factorizer.nn.blocks import nmf_layers
 
 RECORDS, PART = ".factorizer", "part-"
 SECTIONS = ("model", "data", "inference")  # of a preset, that a prediction depends on
@@ -87,7 +87,7 @@ def digest_weights(network: nn.Module) -> str:
 
 def describe_layers(network: nn.Module) -> list[str]:
     """How NMF layers are set, which a speed changes."""
-    return [module.extra_repr() for module in network.modules() if isinstance(module, NMF)]
+    return [layer.extra_repr() for layer in nmf_layers(network)]
 
 
 def describe_inputs(case: Case) -> Facts:
