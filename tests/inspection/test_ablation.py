@@ -33,8 +33,8 @@ from factorizer.inspection.settings import (
     Setting,
     applied,
     matrix_sizes,
-    nmf_layers,
     paper_settings,
+    settable_layers,
 )
 from factorizer.inspection.tuning import Tuner, keep_order
 from factorizer.nn.blocks import WrappedNMF
@@ -100,7 +100,7 @@ def test_a_setting_is_undone() -> None:
         with applied(
             network, [{"bypass": True}, {"num_iters": 1}, {}, {"rank": 2}, {"solver": "mu"}]
         ):
-            assert [layer.bypass for layer in nmf_layers(network)] == [
+            assert [layer.bypass for layer in settable_layers(network)] == [
                 True,
                 False,
                 False,
@@ -110,7 +110,7 @@ def test_a_setting_is_undone() -> None:
             assert not torch.equal(network(x), before)
         assert torch.equal(network(x), before)
     with pytest.raises(ValueError, match="has no NMF layer"):
-        nmf_layers(build_small("nnunet"))
+        settable_layers(build_small("nnunet"))
 
 
 def test_ranks_are_limited_by_the_matrices() -> None:
@@ -382,7 +382,7 @@ def test_the_tune_command_and_predict(
     assert {row["speed"] for row in found} == {"balanced", "fast"}
     assert all(row["time_ratio"] < 1 for row in found)
     assert (run / "speeds.png").exists()
-    before = [layer.num_iters for layer in nmf_layers(load(run, device="cpu").networks[0])]
+    before = [layer.num_iters for layer in settable_layers(load(run, device="cpu").networks[0])]
     assert before == [5, 5, 5]  # best is as trained
     image = [
         "predict",

@@ -74,11 +74,16 @@ def inference(
         run_ablation,
     )
     from factorizer.inspection.ablation_figure import draw_ablation
-    from factorizer.inspection.settings import Setting, matrix_sizes, nmf_layers, paper_settings
+    from factorizer.inspection.settings import (
+        Setting,
+        matrix_sizes,
+        paper_settings,
+        settable_layers,
+    )
 
     bench = make_bench(run, data, device=device, limit=cases)
     preset = bench.predictor.preset
-    layers = nmf_layers(bench.network)
+    layers = settable_layers(bench.network)
     limits = matrix_sizes(bench.network, preset.in_channels, preset.data.patch_size)
     trained = Setting("as trained", 0, ({},) * len(layers))
     settings = paper_settings(len(layers), preset.model.head_dim, limits, iterations=iterations)

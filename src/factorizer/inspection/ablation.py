@@ -27,28 +27,11 @@ from factorizer.files import FileError, csv_text, read_csv, read_json, write_ato
 from factorizer.inference.load import find_models, load
 from factorizer.inference.predictor import Predictor
 from factorizer.inference.score import score_case
-from factorizer.inspection.settings import LayerSetting, Setting, applied
+from factorizer.inspection.settings import LayerSetting, Point, Setting, applied
 from factorizer.profiling.count import count_flops
 
 Track = Callable[[Sequence[Any], str], Iterable[Any]]
 ROUNDS = 9
-
-
-@dataclass(frozen=True)
-class Point:
-    """A setting measured: mean Dice and HD95 (mm, with the penalty) over cases and regions;
-    milliseconds of one window, and that over the trained setting's in the same rounds; GFLOPs of
-    one window."""
-
-    study: str
-    value: int
-    dice: float
-    hd95_mm: float
-    milliseconds: float
-    time_ratio: float
-    gflops: float
-    cases: int
-    note: str = ""
 
 
 @dataclass(frozen=True)

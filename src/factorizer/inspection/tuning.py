@@ -20,7 +20,7 @@ from factorizer.evaluation.scores import Score
 from factorizer.evaluation.statistics import Difference, compare_pairs
 from factorizer.files import write_atomically
 from factorizer.inspection.ablation import Bench
-from factorizer.inspection.settings import LayerSetting, nmf_layers
+from factorizer.inspection.settings import LayerSetting, settable_layers
 
 Layers = tuple[LayerSetting, ...]
 ROUNDS = 25  # of timing
@@ -62,7 +62,7 @@ class Tuner:
 
     def __init__(self, bench: Bench, advance: Callable[[], object] = lambda: None) -> None:
         self.bench, self.advance = bench, advance
-        self.modules = nmf_layers(bench.network)
+        self.modules = settable_layers(bench.network)
         self.trained: Layers = ({},) * len(self.modules)
         self.reference = case_dice(bench.scores(self.trained))
         self.tried: dict[str, Trial | None] = {}
