@@ -26,7 +26,7 @@ from rich.console import Console
 from factorizer.config import Preset
 from factorizer.data.inputs import read_inputs
 from factorizer.hardware import GIB, cpu_model
-from factorizer.inference.load import make_network
+from factorizer.inference.load import network_of
 from factorizer.inference.memory import estimate_bytes
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.runs.fold import Fold
@@ -106,7 +106,7 @@ def write_model(folder: Path, preset: Preset) -> Path:
     """A fold with the weights that training would start from."""
     fold = Fold(folder)
     fold.write_preset(preset)
-    state = make_network(preset).state_dict()
+    state = network_of(preset).state_dict()
     weights = {f"{PREFIX}{name}": value for name, value in state.items()}
     fold.checkpoints.mkdir()
     torch.save({"state_dict": weights}, fold.last_checkpoint)

@@ -37,7 +37,7 @@ from safetensors.torch import save_file
 from torch import nn
 from torch.utils.data import DataLoader
 
-from factorizer.config import Preset
+from factorizer.config import Preset, build_options
 from factorizer.data.cache import CaseStore, Settings, settings_for
 from factorizer.data.cases import Cohort
 from factorizer.data.folds import draw_folds
@@ -48,8 +48,8 @@ from factorizer.evaluation.scores import Score, read_scores, write_scores
 from factorizer.figures.boxes import png
 from factorizer.files import write_atomically
 from factorizer.hardware import cpu_model
-from factorizer.inference.load import make_network
 from factorizer.inference.predictor import Predictor
+from factorizer.models.build import build_network
 from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.profiling.table import count_rows
@@ -195,7 +195,9 @@ class Training:
         )
         self.batches = iter(DataLoader(patches, batch_size=training.batch_size))
         torch.manual_seed(seed)  # of dropout
-        self.network, self.averaged = make_network(self.preset), make_network(self.preset)
+        options = build_options(self.preset, name)
+        self.network = build_network(name, options, seed=seed)
+        self.averaged = build_network(name, options, seed=seed)
         self.averaged.load_state_dict(self.network.state_dict())
         self.rate, self.steps = rate, 0
         self.optimizer = torch.optim.AdamW(

@@ -17,9 +17,9 @@ from factorizer.data.images import read_image, read_label, turn_to_canonical
 from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset
 from factorizer.data.preprocess import Preprocessing, prepare_case, restore
-from factorizer.inference.load import make_network
 from factorizer.preset_files import load_preset
 from testkit.places import REAL_DATA, needs_real_data
+from testkit.small import network_of
 
 COUNTS = {"Task04_Hippocampus": 200, "ISLES-2022": 200, "CHASEDB1": 20}
 LAYOUTS = {"Task04_Hippocampus": "msd", "ISLES-2022": "isles", "CHASEDB1": "pairs"}
@@ -135,5 +135,5 @@ def test_presets_are_right_for_their_data(preset: str, folder: str, tmp_path: Pa
     )
     voxels = [sample["target"].flatten(1).sum(1) for sample in patches]
     assert sum(voxels).min() > 10
-    outputs = make_network(settings)(patches[0]["image"][None])
+    outputs = network_of(settings)(patches[0]["image"][None])
     assert outputs[0].shape == (1, settings.out_channels, *data.patch_size)

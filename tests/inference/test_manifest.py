@@ -20,19 +20,19 @@ from factorizer.data.cases import Case, Source
 from factorizer.evaluation.evaluate import list_labels
 from factorizer.inference import manifest
 from factorizer.inference.cleaning import Cleaning
-from factorizer.inference.load import make_network
 from factorizer.inference.manifest import RECORDS, record_file
 from factorizer.inference.predict import Prediction, predict_cases
 from factorizer.inference.predictor import Predictor
 from factorizer.nn.nmf import NMF
 from factorizer.preset_files import change_preset, load_preset
+from testkit.small import network_of
 
 CHANGES = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]"]
 PRESET = change_preset(load_preset("isles22"), CHANGES)
 
 
 def make_predictor(preset: Preset = PRESET, **options: Any) -> Predictor:
-    return Predictor(preset, [make_network(preset)], **options)
+    return Predictor(preset, [network_of(preset)], **options)
 
 
 def write_image(file: Path, seed: int) -> Path:
@@ -137,7 +137,7 @@ def faster() -> Predictor:
     ("make", "options", "words"),
     [
         (other_weights, {}, "with other weights"),
-        (lambda: Predictor(PRESET, [make_network(PRESET)] * 2), {}, "with other weights"),
+        (lambda: Predictor(PRESET, [network_of(PRESET)] * 2), {}, "with other weights"),
         (faster, {}, "at another speed"),
         (lambda: make_predictor(mirrored=True), {}, "without mirror images"),
         (

@@ -17,13 +17,14 @@ from safetensors.torch import save
 from factorizer import NMF
 from factorizer.errors import ModelError
 from factorizer.files import FileError
-from factorizer.inference.load import load, load_what_fits, make_network
+from factorizer.inference.load import load, load_what_fits
 from factorizer.preset_files import change_preset, load_preset, to_yaml
 from factorizer.runs.find import trained_on
 from factorizer.runs.fold import Fold
 from factorizer.runs.weights import read_weights
 from factorizer.runs.zoo import sha256_of, write_model
 from factorizer.training.checkpoints import read_checkpoint
+from testkit.small import network_of
 from testkit.telling import Listener
 
 WEIGHTS, CHECKSUM = "weights.safetensors", "weights.sha256"
@@ -36,7 +37,7 @@ def write_fold(folder: Path, **changes: Any) -> Path:
     """A fold with weights as they are drawn; `changes` are other contents of its checkpoint."""
     (folder / "checkpoints").mkdir(parents=True)
     (folder / "config.yaml").write_text(to_yaml(PRESET))
-    state = {f"network.{name}": value for name, value in make_network(PRESET).state_dict().items()}
+    state = {f"network.{name}": value for name, value in network_of(PRESET).state_dict().items()}
     write_checkpoint(folder, {"state_dict": state, "global_step": 1} | changes)
     return folder
 
@@ -157,7 +158,7 @@ def with_one(value: Any) -> Callable[[dict[str, Any]], Any]:
 def test_checkpoints_of_wrong_types(
     tmp_path: Path, change: Callable[[Any], Any], message: str
 ) -> None:
-    state = {f"network.{name}": value for name, value in make_network(PRESET).state_dict().items()}
+    state = {f"network.{name}": value for name, value in network_of(PRESET).state_dict().items()}
     folder = write_fold(tmp_path / "fold0", state_dict=change(state))
     with pytest.raises(ModelError, match=message) as caught:
         load(folder)
@@ -257,7 +258,7 @@ def test_the_head_of_the_full_resolution_cannot_be_missing(fold: Path) -> None:
 def test_what_fits_has_the_same_kind_of_numbers(fold: Path) -> None:
     weights = read_weights(Fold(fold))
     weights["stem.weight"] = weights["stem.weight"].to(torch.int64)
-    loaded, drawn = load_what_fits(make_network(PRESET), weights)
+    loaded, drawn = load_what_fits(network_of(PRESET), weights)
     assert drawn == ["stem.weight"]
     assert len(loaded) == len(weights) - 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from math import nan
 from pathlib import Path
 
 import nibabel
@@ -21,18 +22,18 @@ from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import preprocessing_of
 from factorizer.data.synthetic import write_synthetic
+from factorizer.errors import FactorizerError
 from factorizer.evaluation.metrics import dice
-from factorizer.inference.load import make_network
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Alignment, align, best_per_region, summarize
 from factorizer.inspection.components import Viewer, choose_layers, factorize, layers_of
-from factorizer.nn.blocks import ResidualNMF
+from factorizer.nn.blocks import nmf_blocks
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.studies.explaining import Explainer
 from factorizer.studies.views import view_layers
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
-from testkit.small import build_small
+from testkit.small import build_small, network_of
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
@@ -44,16 +45,13 @@ pytestmark = pytest.mark.filterwarnings(
 def test_factors_give_the_layer_back(name: str, rank: int, solver: str) -> None:
     """F G^T of every window, dematricized and projected, is what the layer adds to its input."""
     torch.manual_seed(0)
-    layer = next(
-        m
-        for m in build_small(name, rank=rank, solver=solver).eval().modules()
-        if isinstance(m, ResidualNMF)
-    )
+    network = build_small(name, rank=rank, solver=solver).eval()
+    layer = next(iter(nmf_blocks(network).values()))
     x = torch.randn(1, 8, 16, 16, 16)
     wrapped = layer.wrapped_nmf
     with torch.no_grad():
-        f, _, pictures = factorize(layer, x)
-        assert pictures.shape == (1, rank * 8 // wrapped.matricize.head_dim, 16, 16, 16)
+        f, _, components = factorize(layer, x)
+        assert components.shape == (1, rank * 8 // wrapped.matricize.head_dim, 16, 16, 16)
         torch.testing.assert_close(
             torch.linalg.vector_norm(f, dim=-2), torch.ones_like(f[..., 0, :])
         )
@@ -67,8 +65,10 @@ def test_factors_give_the_layer_back(name: str, rank: int, solver: str) -> None:
 
 
 def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
-    """An image of two patches and a half, turned in its file: each voxel is the mean of the patches
-    that cover it."""
+    """Each voxel is the mean of the patches that cover it.
+
+    The image has one and a half patches and is turned in its file.
+    """
     changes = [
         "model.widths=[8,16]",
         "model.window=4",
@@ -78,7 +78,7 @@ def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
     preset = change_preset(
         load_preset("brats"), [*changes, "data.crop_to_nonzero=false", "data.normalization=none"]
     )
-    predictor = Predictor(preset, [make_network(preset)])
+    predictor = Predictor(preset, [network_of(preset)])
     image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)
     grid = VoxelGrid((16, 16, 24), np.diag([-1.0, 1.0, 1.0, 1.0]))
     prepared = preprocessing_of(preset.data).apply(Volume(image, grid))
@@ -88,9 +88,8 @@ def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
     with torch.no_grad():
         for start in (0, 8):
             patch = torch.from_numpy(image[None, ..., start : start + 16])
-            expected[..., start : start + 16] += Viewer(predictor.networks[0], layers)(patch)[
-                0
-            ].numpy()
+            components = Viewer(predictor.networks[0], layers)(patch)
+            expected[..., start : start + 16] += components[0].numpy()
             count[start : start + 16] += 1
     np.testing.assert_allclose(view.pictures, expected / count, rtol=1e-4, atol=1e-5)
 
@@ -107,52 +106,50 @@ def test_layers_are_numbered_along_the_data_path() -> None:
     assert seen == [1, 2, 3, 4, 5]
     assert [layer.number for layer in choose_layers(layers, "both")] == [1, 5]
     assert [layer.number for layer in choose_layers(layers, "2,4,2")] == [2, 4]
-    with pytest.raises(
-        ValueError, match="--layer got '9'; give first, last, both, all, or numbers from 1 to 5"
-    ):
+    message = "layer is '9'; give first, last, both, all, or numbers from 1 to 5"
+    with pytest.raises(FactorizerError, match=message):
         choose_layers(layers, "9")
-    with pytest.raises(ValueError, match="no blocks that can be looked at"):
+    with pytest.raises(FactorizerError, match="no blocks that can be looked at"):
         layers_of(build_small("unetr"))
 
 
-def test_a_viewer_leaves_the_network_alone_and_takes_convolutions_too() -> None:
+def test_a_viewer_changes_nothing_in_the_network_and_takes_convolutions_too() -> None:
     for name, count in (("swin-factorizer", 2), ("nnunet", 16)):
         network = build_small(name).eval()
         x = torch.randn(1, 2, 16, 16, 16)
         with torch.no_grad():
             before = network(x)
             layers = layers_of(network)[1:2]
-            pictures = Viewer(network, layers)(x)
+            components = Viewer(network, layers)(x)
             assert torch.equal(network(x), before)
-        assert pictures.shape == (1, count, 16, 16, 16)
-        assert (pictures >= 0).all() == (name == "swin-factorizer")
+        assert components.shape == (1, count, 16, 16, 16)
+        assert (components >= 0).all() == (name == "swin-factorizer")
 
 
-def test_alignment_against_others() -> None:
+def test_alignment_agrees_with_scipy_and_with_every_threshold() -> None:
     generator = np.random.default_rng(0)
     mask = generator.random(500) < 0.2
-    picture = np.round(generator.normal(mask * 1.0, 1.0), 1)  # with ties
-    ((best, chance, auc),) = align(picture, mask[None])
+    component = np.round(generator.normal(mask * 1.0, 1.0), 1)  # with ties
+    ((best, chance, auc),) = align(component, mask[None])
     assert chance == pytest.approx(dice(np.ones(500, bool), mask))
-    expected = mannwhitneyu(picture[mask], picture[~mask]).statistic / (mask.sum() * (~mask).sum())
-    assert auc == pytest.approx(expected)
-    assert best == pytest.approx(max(dice(picture >= cut, mask) for cut in np.unique(picture)))
-    ((scaled, _, _),) = align(1000 * picture + 5, mask[None])
+    statistic = mannwhitneyu(component[mask], component[~mask]).statistic
+    assert auc == pytest.approx(statistic / (mask.sum() * (~mask).sum()))
+    thresholds = np.unique(component)
+    assert best == pytest.approx(max(dice(component >= cut, mask) for cut in thresholds))
+    ((scaled, _, _),) = align(1000 * component + 5, mask[None])
     assert scaled == best
-    ((dark, _, _),) = align(
-        -mask.astype(float), mask[None]
-    )  # a picture with a hole where the region is
+    hole = -mask.astype(float)  # dark exactly where the region is
+    ((dark, _, _),) = align(hole, mask[None])
     assert Alignment("c", 1, 1, "ET", dark, chance, 0.0).gain == pytest.approx(0)
-    assert np.isnan(align(picture, np.zeros((1, 500), bool))[0]).all()
+    assert np.isnan(align(component, np.zeros((1, 500), bool))[0]).all()
 
 
 def test_a_summary_is_over_the_cases_that_have_the_region() -> None:
-    rows = [
-        Alignment(f"c{i}", 1, p, "ET", 0.2 * p + 0.01 * i, 0.1, 0.9)
-        for i in range(5)
-        for p in (1, 2)
-    ]
-    rows.append(Alignment("c9", 1, 1, "ET", *[float("nan")] * 3))
+    rows = [Alignment("c9", 1, 1, "ET", nan, nan, nan)]
+    for index in range(5):
+        for component in (1, 2):
+            found = 0.2 * component + 0.01 * index
+            rows.append(Alignment(f"c{index}", 1, component, "ET", found, 0.1, 0.9))
     first, second = summarize(rows)
     assert (first.cases, second.picture) == (5, 2)
     assert first.dice == pytest.approx(0.22)
@@ -257,7 +254,7 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_go_on(tmp_path: Path, m
     models = {}
     for name in ("swin-factorizer", "nnunet"):
         own = change_preset(preset, [f"model.name={name}"])
-        models[name] = Predictor(own, [make_network(own)])
+        models[name] = Predictor(own, [network_of(own)])
     references = {case.name: case for case in cohort.cases}
     explainer = Explainer(
         models,

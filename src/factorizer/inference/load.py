@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import nn
 
 from factorizer.config import Preset, build_options
 from factorizer.errors import ModelError
 from factorizer.hardware import choose_device
 from factorizer.inference.predictor import Predictor
-from factorizer.models.registry import build_model
+from factorizer.models.build import build_network
+from factorizer.nn.blocks import nmf_layers
 from factorizer.nn.nmf import NMF
 from factorizer.progress import SILENT, Progress
 from factorizer.runs.find import Wanted, find_folds
@@ -95,7 +95,7 @@ def load_ensemble(
 def load_network(fold: Fold, progress: Progress = SILENT) -> nn.Module:
     """The network of a fold with its weights."""
     try:
-        network = make_network(fold.preset)
+        network = network_of(fold.preset)
     except (ValueError, TypeError, RuntimeError) as error:  # a wrong option can fail in any layer
         raise ModelError(
             f"{fold.name}/{fold.config_file.name} describes a network that cannot be built: {error}"
@@ -111,7 +111,7 @@ def apply_speed(network: nn.Module, fold: Fold, speed: str) -> None:
     """Turn the NMF layers of a network down, as a speed of its fold says."""
     settings = fold.speed(speed)
     file = f"{fold.name}/{fold.speeds_file.name}"
-    layers = [module for module in network.modules() if isinstance(module, NMF)]
+    layers = nmf_layers(network)
     if len(layers) != len(settings):
         raise ModelError(
             f"{file} sets {len(settings)} NMF layers, the network has {len(layers)}; tune the "
@@ -161,8 +161,7 @@ def load_what_fits(network: nn.Module, weights: Weights) -> tuple[list[str], lis
     return sorted(fits), sorted(own.keys() - fits.keys())
 
 
-def make_network(preset: Preset) -> nn.Module:
+def network_of(preset: Preset) -> nn.Module:
     """The preset's network with weights drawn from its seed."""
     name = preset.model.name
-    torch.manual_seed(preset.training.seed)
-    return build_model(name, **build_options(preset, name))
+    return build_network(name, build_options(preset, name), seed=preset.training.seed)

@@ -26,7 +26,7 @@ from factorizer import __version__
 from factorizer.data.cases import Case, DataError, Problem
 from factorizer.files import FileError, read_json, write_atomically
 from factorizer.inference.predictor import Predictor
-from factorizer.nn.nmf import NMF
+from factorizer.nn.blocks import nmf_layers
 from factorizer.runs.rules import Rules
 
 RECORDS = ".factorizer"
@@ -82,8 +82,8 @@ def digest_weights(network: nn.Module) -> str:
 
 
 def describe_layers(network: nn.Module) -> list[str]:
-    """How the NMF layers are set, which a speed changes."""
-    return [module.extra_repr() for module in network.modules() if isinstance(module, NMF)]
+    """How NMF layers are set, which a speed changes."""
+    return [layer.extra_repr() for layer in nmf_layers(network)]
 
 
 def describe_inputs(case: Case) -> Facts:

@@ -1,16 +1,15 @@
-"""How meaningful a picture of a layer is: how well it alone would segment a region.
+"""How meaningful a component is: how well it alone would segment a region.
 
-AUC is the probability that a voxel of the region is brighter than one outside it; the best Dice is
-that of the best threshold. Both look at voxels inside the image only (where some channel is not
-zero), and do not depend on the picture's scale. Any picture, however empty, has at least the Dice
-of the whole image, which stands beside as `chance`.
+AUC is the probability that a voxel of the region is brighter than one outside it. The best Dice is
+that of the best threshold. Neither depends on the scale of the component. Any component, however
+empty, reaches the Dice of the whole image, which is reported as `chance`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isnan
+from math import isnan, nan
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Alignment:
-    """One picture against one region of one case."""
+    """One component (`picture` is its number, from 1) against one region of one case."""
 
     case: str
     layer: int
@@ -35,41 +34,47 @@ class Alignment:
 
     @property
     def gain(self) -> float:
-        """How much of what chance leaves the picture finds: 0 for chance, 1 for the region
-        itself."""
+        """How much better than chance: 0 for chance, 1 for the region itself."""
         return (self.dice - self.chance) / (1 - self.chance)
 
 
-def align(picture: Array, masks: Array) -> list[tuple[float, float, float]]:
-    """Best Dice of a picture (N) against each mask (regions, N), the Dice of everything, and AUC.
+def align(component: Array, masks: Array) -> list[tuple[float, float, float]]:
+    """Best Dice, chance and AUC of a component (N) against each mask (regions, N).
 
-    All are nan for a region that is nothing or all.
+    Chance is the Dice of all N voxels together. All three are nan for a region that has no voxel or
+    all of them.
     """
-    order = np.argsort(-picture, kind="stable")
-    values = picture[order]
-    ends = np.flatnonzero(
-        np.append(values[1:] != values[:-1], True)
-    )  # a threshold takes equal voxels together
-    results = []
-    for mask in masks:
-        hits = np.cumsum(mask[order])
-        positive, total = int(hits[-1]), len(order)
-        if positive in (0, total):
-            results.append((float("nan"), float("nan"), float("nan")))
-            continue
-        found, taken = hits[ends], ends + 1
-        dice = 2 * found / (taken + positive)
-        missed = np.concatenate(([0], taken - found)) / (total - positive)  # false positive rate
-        rate = np.concatenate(([0], found)) / positive
-        auc = float(np.sum((missed[1:] - missed[:-1]) * (rate[1:] + rate[:-1]) / 2))
-        results.append((float(dice.max()), 2 * positive / (total + positive), auc))
-    return results
+    order = np.argsort(-component, kind="stable")
+    values = component[order]
+    # a threshold takes equal voxels together: the places where a run of equal values ends
+    ends = np.flatnonzero(np.append(values[1:] != values[:-1], True))
+    return [align_mask(mask[order], ends) for mask in masks]
+
+
+def align_mask(mask: Array, ends: Array) -> tuple[float, float, float]:
+    """Best Dice, chance and AUC for a mask (N) in the order of falling brightness.
+
+    `ends` are the last places of the runs of equal brightness.
+    """
+    hits = np.cumsum(mask)
+    positive, total = int(hits[-1]), len(mask)
+    if positive in (0, total):
+        return nan, nan, nan
+    found, taken = hits[ends], ends + 1
+    dice = 2 * found / (taken + positive)
+    false_rate = np.concatenate(([0], taken - found)) / (total - positive)
+    true_rate = np.concatenate(([0], found)) / positive
+    widths, heights = np.diff(false_rate), (true_rate[1:] + true_rate[:-1]) / 2
+    chance = 2 * positive / (total + positive)
+    return float(dice.max()), chance, float(np.sum(widths * heights))
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A picture against a region over the cases that have it: means with 95 % bootstrap
-    intervals."""
+    """A component against a region: means with 95 % bootstrap intervals.
+
+    They are over the cases in which the region exists.
+    """
 
     layer: int
     picture: int
@@ -85,28 +90,41 @@ class Agreement:
 
 
 def summarize(rows: Sequence[Alignment]) -> list[Agreement]:
-    """Over cases, by layer, picture and region."""
+    """One row for each layer, component and region, over the cases."""
     groups: dict[tuple[int, int, str], list[Alignment]] = {}
     for row in rows:
         groups.setdefault((row.layer, row.picture, row.region), []).append(row)
     table = []
-    for (layer, picture, region), own in groups.items():
-        defined = [row for row in own if not isnan(row.dice)]
+    for group in groups.values():
+        defined = [row for row in group if not isnan(row.dice)]
         if defined:
-            dice, chance, auc = np.array([(row.dice, row.chance, row.auc) for row in defined]).T
-            numbers = [
-                dice.mean(),
-                *bootstrap_mean(dice),
-                chance.mean(),
-                auc.mean(),
-                *bootstrap_mean(auc),
-            ]
-            table.append(Agreement(layer, picture, region, len(defined), *map(float, numbers)))
+            table.append(agreement_of(defined))
     return table
 
 
+def agreement_of(rows: Sequence[Alignment]) -> Agreement:
+    """The means of rows of one layer, component and region."""
+    dice = np.array([row.dice for row in rows])
+    auc = np.array([row.auc for row in rows])
+    dice_low, dice_high = bootstrap_mean(dice)
+    auc_low, auc_high = bootstrap_mean(auc)
+    return Agreement(
+        layer=rows[0].layer,
+        picture=rows[0].picture,
+        region=rows[0].region,
+        cases=len(rows),
+        dice=float(dice.mean()),
+        dice_low=float(dice_low),
+        dice_high=float(dice_high),
+        chance=float(np.mean([row.chance for row in rows])),
+        auc=float(auc.mean()),
+        auc_low=float(auc_low),
+        auc_high=float(auc_high),
+    )
+
+
 def best_per_region(table: Sequence[Agreement]) -> list[Agreement]:
-    """For each layer and region the picture with the highest mean Dice."""
+    """For each layer and region the component with the highest mean Dice."""
     best: dict[tuple[int, str], Agreement] = {}
     for row in table:
         key = (row.layer, row.region)

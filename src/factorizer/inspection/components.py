@@ -1,15 +1,16 @@
 """What a layer sees: the spatial components of its factorization, over whole images.
 
-The factors of a window are F (E x R, unit columns) and G (N x R, with the scale): column r of G is
-a picture of where the pattern of channels in column r of F occurs. As scales are in G, the pictures
-of windows fit together; the two grids of shifted windows are averaged after undoing the shift, and
-overlapping patches are averaged.
+The factors of a window are F (E x R, unit columns) and G (N x R, with the scale). Column r of G is
+a component: an image of where the pattern of channels in column r of F occurs. As the scale is in
+G, the components of neighbouring windows fit together. The two grids of shifted windows are
+averaged after the shift is undone, and overlapping patches are averaged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,24 +25,26 @@ from factorizer.nn.unet import UNet
 
 @dataclass(frozen=True)
 class Layer:
-    """A block of a U-shape: its number along the data path from 1, and the part that is looked
-    at."""
+    """A block of a U-shape: its number along the data path, from 1, and the part to look at."""
 
     number: int
     part: nn.Module
 
 
 def layers_of(network: nn.Module) -> list[Layer]:
-    """The blocks of a Factorizer or a convolutional U-Net along the data path; 5 of 9 is the
-    bridge."""
+    """The blocks of a Factorizer or a convolutional U-Net along the data path.
+
+    Of nine blocks the fifth is the bridge.
+    """
     if not isinstance(network, UNet):
         raise FactorizerError(
             f"{type(network).__name__} has no blocks that can be looked at; give a Factorizer or a "
             "U-Net"
         )
-    stages = [*network.encoder, network.bridge, *network.decoder]
-    blocks = [block for stage in stages for block in stage]
-    parts = [block.mixer if isinstance(block, FactorizerBlock) else block for block in blocks]
+    parts: list[nn.Module] = []
+    for stage in (*network.encoder, network.bridge, *network.decoder):
+        for block in stage:
+            parts.append(block.mixer if isinstance(block, FactorizerBlock) else block)
     if not all(isinstance(part, ResidualNMF | ConvBlock) for part in parts):
         raise FactorizerError(
             "its blocks hold neither a factorization nor convolutions; give a Factorizer or a U-Net"
@@ -50,7 +53,7 @@ def layers_of(network: nn.Module) -> list[Layer]:
 
 
 def choose_layers(layers: Sequence[Layer], wanted: str) -> list[Layer]:
-    """first, last, both, all, or numbers such as 1,5."""
+    """The layers that `wanted` names: first, last, both, all, or numbers such as 1,5."""
     known = {
         "first": layers[:1],
         "last": layers[-1:],
@@ -59,67 +62,69 @@ def choose_layers(layers: Sequence[Layer], wanted: str) -> list[Layer]:
     }
     if wanted in known:
         return list(known[wanted])
+    numbered = {layer.number: layer for layer in layers}
     try:
-        numbered = {layer.number: layer for layer in layers}
-        return [numbered[number] for number in dict.fromkeys(map(int, wanted.split(",")))]
+        numbers = dict.fromkeys(map(int, wanted.split(",")))
+        return [numbered[number] for number in numbers]
     except (ValueError, KeyError):
         raise FactorizerError(
-            f"--layer got {wanted!r}; give first, last, both, all, or numbers from 1 to "
-            f"{len(layers)}"
+            f"layer is {wanted!r}; give first, last, both, all, or numbers from 1 to {len(layers)}"
         ) from None
 
 
 def factorize(layer: ResidualNMF, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Its input (B, C, *spatial) -> F (B, heads, windows, E, R), G (B, heads, windows, N, R) and
-    the pictures of G (B, heads R, *spatial)."""
-    wrapped, size = layer.wrapped_nmf, x.shape[2:]
-    matricize = wrapped.matricize.fitted(size)
-    projected = wrapped.in_proj(layer.norm(x.movedim(1, -1))).movedim(-1, 1)
-    projected = projected if wrapped.nmf.takes_any_sign else projected.relu()
-    f, g = wrapped.nmf.factorize(matricize.matricize(projected).float())
-    return f, g, matricize.dematricize(g.mT, size)
+    """The factors and the components of a layer for its input x (B, C, *spatial).
+
+    F (B, heads, windows, E, R), G (B, heads, windows, N, R), components (B, heads R, *spatial).
+    """
+    f, g, cut = layer.factors(x)
+    return f, g, cut.dematricize(g.mT).movedim(-1, 1)
 
 
 class Viewer:
-    """A network of which each call gives the pictures of some layers, at the size of the patch.
+    """A network whose calls return the components of some layers, at the size of the patch.
 
-    For convolutional blocks they are the channels of the result.
+    The components of a convolutional block are the channels of its result. `factors` collects F of
+    every factorization, by the number of its layer.
     """
 
     def __init__(self, network: nn.Module, layers: Sequence[Layer]) -> None:
-        self.network, self.layers = network, list(layers)
+        self.network = network
+        self.layers = list(layers)
         self.factors: dict[int, list[Tensor]] = {layer.number: [] for layer in layers}
 
     def __call__(self, patch: Tensor) -> Tensor:
+        """(B, C, *spatial) -> components of all layers (B, components, *spatial)."""
         seen: dict[int, Tensor] = {}
         hooks = []
         for layer in self.layers:
-
-            def look(
-                module: nn.Module, inputs: Any, output: Tensor, number: int = layer.number
-            ) -> None:
-                seen[number] = self.picture(number, module, inputs[0], output)
-
+            look = partial(self.look, layer.number, seen)
             hooks.append(layer.part.register_forward_hook(look))
         try:
             self.network(patch)
         finally:
             for hook in hooks:
                 hook.remove()
+        size = patch.shape[2:]
         maps = [
-            F.interpolate(seen[layer.number], patch.shape[2:], mode="nearest-exact")
-            for layer in self.layers
+            F.interpolate(seen[layer.number], size, mode="nearest-exact") for layer in self.layers
         ]
         return torch.cat(maps, 1)
 
-    def picture(self, number: int, part: nn.Module, x: Tensor, output: Tensor) -> Tensor:
-        if isinstance(part, ResidualNMF):
-            f, g, pictures = factorize(part, x)
-            self.factors[number].append((f * g.square().sum(-2, keepdim=True)).sum((0, 2)).cpu())
-            return pictures
-        return output
+    def look(
+        self, number: int, seen: dict[int, Tensor], part: nn.Module, inputs: Any, output: Tensor
+    ) -> None:
+        """A forward hook of layer `number`: keep its components in `seen`."""
+        if not isinstance(part, ResidualNMF):
+            seen[number] = output
+            return
+        f, g, seen[number] = factorize(part, inputs[0])
+        weighted = f * g.square().sum(-2, keepdim=True)
+        self.factors[number].append(weighted.sum((0, 2)).cpu())
 
     def mean_factors(self, number: int) -> Tensor:
-        """F of a layer over all windows, each with the weight |g|^2 of its term: (heads, E, R) with
-        unit columns."""
+        """The mean F of a layer over all windows so far: (heads, E, R) with unit columns.
+
+        Each column counts with the weight |g|^2 of its term.
+        """
         return F.normalize(torch.stack(self.factors[number]).sum(0), dim=-2)

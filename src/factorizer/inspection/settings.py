@@ -16,16 +16,18 @@ import torch
 from torch import nn
 
 from factorizer.errors import FactorizerError
-from factorizer.nn.blocks import ResidualNMF
+from factorizer.nn.blocks import ResidualNMF, nmf_blocks, nmf_layers
 from factorizer.nn.nmf import NMF
 
 LayerSetting = Mapping[str, Any]  # num_iters, rank, solver, bypass
 ATTRIBUTES = ("num_iters", "rank", "solver", "bypass")
+SAME: LayerSetting = {}
+OFF: LayerSetting = {"bypass": True}
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A named point of an ablation: `value` is its place on the axis of the study."""
+    """A named point of an ablation. `value` is its place on the axis of the study."""
 
     study: str
     value: int
@@ -52,11 +54,9 @@ class Point:
     note: str = ""
 
 
-def nmf_layers(network: nn.Module) -> list[NMF]:
-    """The factorizations along the data path."""
-    layers = [
-        module.wrapped_nmf.nmf for module in network.modules() if isinstance(module, ResidualNMF)
-    ]
+def settable_layers(network: nn.Module) -> list[NMF]:
+    """The NMF layers of a network along the data path; an error if it has none."""
+    layers = nmf_layers(network)
     if not layers:
         raise FactorizerError("the network has no NMF layer; give a run of a Factorizer")
     return layers
@@ -64,40 +64,44 @@ def nmf_layers(network: nn.Module) -> list[NMF]:
 
 @contextmanager
 def applied(network: nn.Module, layers: Sequence[LayerSetting]) -> Iterator[None]:
-    """The network with a setting, as it was before afterwards."""
-    modules = (
-        nmf_layers(network) if layers else []
-    )  # another network than a Factorizer has nothing to set
+    """The network with a setting inside the `with` block, and as before after it.
+
+    Without layers nothing is set, so that any network can be used.
+    """
+    modules = settable_layers(network) if layers else []
     before = [{name: getattr(module, name) for name in ATTRIBUTES} for module in modules]
     try:
-        for module, setting in zip(modules, layers, strict=True):
-            for name, value in setting.items():
-                setattr(module, name, value)
+        set_layers(modules, layers)
         yield
     finally:
-        for module, values in zip(modules, before, strict=True):
-            for name, value in values.items():
-                setattr(module, name, value)
+        set_layers(modules, before)
+
+
+def set_layers(modules: Sequence[NMF], layers: Sequence[LayerSetting]) -> None:
+    """Give every layer the attributes of its setting."""
+    for module, setting in zip(modules, layers, strict=True):
+        for name, value in setting.items():
+            setattr(module, name, value)
 
 
 def matrix_sizes(network: nn.Module, in_channels: int, size: Sequence[int]) -> list[int]:
-    """For each NMF layer the largest rank that its matrices can have: the smaller of their
-    sides."""
+    """For each NMF layer the largest rank of its matrices, which is their smaller side.
+
+    `size` is that of the image. The network is run once on zeros.
+    """
     limits: list[int] = []
 
-    def look(module: ResidualNMF, inputs: Any) -> None:
-        shape = inputs[0].shape[2:]
-        matricize = module.wrapped_nmf.matricize.fitted(shape)
-        limits.append(
-            min(matricize.head_dim, *(prod(grid.window) for grid in matricize.grids(shape)))
-        )
+    def look(block: ResidualNMF, inputs: Any) -> None:
+        map_size = inputs[0].shape[2:]
+        matricize = block.wrapped_nmf.matricize.fitted(map_size)
+        voxels = [prod(grid.window) for grid in matricize.grids(map_size)]
+        limits.append(min(matricize.head_dim, *voxels))
 
-    hooks = [
-        m.register_forward_pre_hook(look) for m in network.modules() if isinstance(m, ResidualNMF)
-    ]
+    hooks = [block.register_forward_pre_hook(look) for block in nmf_blocks(network).values()]
+    device = next(network.parameters()).device
     try:
         with torch.inference_mode():
-            network(torch.zeros(1, in_channels, *size, device=next(network.parameters()).device))
+            network(torch.zeros(1, in_channels, *size, device=device))
     finally:
         for hook in hooks:
             hook.remove()
@@ -107,33 +111,28 @@ def matrix_sizes(network: nn.Module, in_channels: int, size: Sequence[int]) -> l
 def paper_settings(
     count: int, head_dim: int, limits: Sequence[int], *, iterations: int = 20
 ) -> list[Setting]:
-    """The studies of the paper's Fig. 8 for a network of `count` NMF layers."""
-    same: LayerSetting = {}
-    off: LayerSetting = {"bypass": True}
-    settings = [
-        Setting(
-            "first layers kept",
-            kept,
-            tuple(same if index < kept else off for index in range(count)),
-        )
-        for kept in range(count + 1)
-    ]
-    settings += [
-        Setting(
-            "layer removed",
-            number + 1,
-            tuple(off if index == number else same for index in range(count)),
-        )
-        for number in range(count)
-    ]
-    settings += [
-        Setting("iterations", number, ({"num_iters": number},) * count)
-        for number in range(1, iterations + 1)
-    ]
+    """The studies of the paper's Fig. 8 for a network of `count` NMF layers.
+
+    `limits` is the largest rank of each layer, from `matrix_sizes`.
+    """
+    settings = []
+    for kept in range(count + 1):
+        layers = [SAME] * kept + [OFF] * (count - kept)
+        settings.append(Setting("first layers kept", kept, tuple(layers)))
+    for index in range(count):
+        layers = [SAME] * count
+        layers[index] = OFF
+        settings.append(Setting("layer removed", index + 1, tuple(layers)))
+    for number in range(1, iterations + 1):
+        settings.append(Setting("iterations", number, ({"num_iters": number},) * count))
     for solver in ("hals", "mu"):
-        for rank in range(1, head_dim + 1):
-            capped = [number + 1 for number, limit in enumerate(limits) if limit < rank]
-            note = f"capped in layers {', '.join(map(str, capped))}" if capped else ""
-            layers = tuple({"rank": min(rank, limit), "solver": solver} for limit in limits)
-            settings.append(Setting(f"rank ({solver.upper()})", rank, layers, note))
+        settings += [rank_setting(solver, rank, limits) for rank in range(1, head_dim + 1)]
     return settings
+
+
+def rank_setting(solver: str, rank: int, limits: Sequence[int]) -> Setting:
+    """All layers with this solver and rank. A layer with smaller matrices gets its largest rank."""
+    capped = [str(number) for number, limit in enumerate(limits, start=1) if limit < rank]
+    note = f"capped in layers {', '.join(capped)}" if capped else ""
+    layers = tuple({"rank": min(rank, limit), "solver": solver} for limit in limits)
+    return Setting(f"rank ({solver.upper()})", rank, layers, note)

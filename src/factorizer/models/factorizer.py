@@ -46,8 +46,8 @@ def build_factorizer(
 ) -> UNet:
     """Build a Factorizer; the defaults are the paper's for BraTS.
 
-    `window` is 8 unless given (Global Factorizer has none). `seed` determines the initial factors:
-    the NMF layers, numbered from 1 along the data path, each have their own.
+    `window` is 8 unless given; Global Factorizer has none. The initial factors follow from `seed`
+    and from the number of the NMF layer along the data path.
     """
     if mixer not in ("nmf", "none"):
         raise FactorizerError(f"mixer is {mixer!r}; choose 'nmf' or 'none'")
@@ -57,10 +57,10 @@ def build_factorizer(
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> FactorizerBlock:
         mix = mlp = None
         if mixer == "nmf":
-            nmf = NMF(rank, num_iters, solver, tolerance=tolerance, seed=1000 * seed + next(layers))
-            mix = ResidualNMF(
-                width, WrappedNMF(width, cut, nmf, spatial_size=size, dropout=dropout)
-            )
+            own_seed = 1000 * seed + next(layers)
+            nmf = NMF(rank, num_iters, solver, tolerance=tolerance, seed=own_seed)
+            wrapped = WrappedNMF(width, cut, nmf, spatial_size=size, dropout=dropout)
+            mix = ResidualNMF(width, wrapped)
         if mlp_ratio:
             mlp = ResidualMLP(width, round(mlp_ratio * width), dropout=dropout)
         return FactorizerBlock(in_width, width, mixer=mix, mlp=mlp)

@@ -1,10 +1,9 @@
-"""nnFormer: window attention in encoder and decoder, joined by attention to the skips. Brain-tumour
-variant.
+"""nnFormer: window attention in encoder and decoder, joined by attention to the skips.
 
 H.-Y. Zhou et al., "nnFormer: Volumetric medical image segmentation via a 3D transformer", IEEE
-Transactions on Image Processing 32 (2023) 4036-4045. It differs from the published code in one
-point that changes no count: relative offsets have a row of the bias table each, where the code lets
-several share one.
+Transactions on Image Processing 32 (2023) 4036-4045, the variant for brain tumours. It differs from
+the published code in one point, which changes no count: each relative offset has its own row of the
+bias table, where in the code several share one.
 
 Maps are channels last, (B, H, W, D, C), except inside convolutions.
 """
@@ -60,8 +59,8 @@ def make_embedding(in_channels: int, width: int) -> nn.Sequential:
 class WindowAttention(nn.Module):
     """Multi-head attention inside windows, with a learned bias for each relative offset.
 
-    Queries, keys and values are projections of the same map, or, with `own_queries`, the queries
-    are given and keys and values are projections of another map.
+    Queries, keys and values are projections of the same map. With `own_queries` the queries are
+    given, and only keys and values are projections of the map.
     """
 
     def __init__(
@@ -72,28 +71,31 @@ class WindowAttention(nn.Module):
             raise FactorizerError(
                 f"{channels} channels cannot be cut into {num_heads} heads; use a multiple"
             )
-        self.num_heads, self.window, self.shift = num_heads, window, shift
+        self.num_heads = num_heads
+        self.window = window
+        self.shift = shift
         self.proj = nn.Linear(channels, (2 if own_queries else 3) * channels)
         self.out_proj = nn.Linear(channels, channels)
         self.bias_table = nn.Parameter(torch.empty((2 * window - 1) ** 3, num_heads))
         nn.init.trunc_normal_(self.bias_table, std=0.02)
 
     def forward(self, x: Tensor, queries: Tensor | None = None) -> Tensor:
+        """(B, H, W, D, C) -> (B, H, W, D, C)."""
         size = x.shape[1:4]
-        padding = [n for axis in reversed(size) for n in (0, -axis % self.window)]
-        x = F.pad(x, (0, 0, *padding))
+        x = self.pad(x)
         padded, grid = x.shape[1:4], Grid((self.window,) * 3, (-self.shift,) * 3)
-        heads = self.split_heads(
-            self.proj(grid.split(x))
-        )  # q, k, v or k, v, each (windows, heads, N, d)
+        heads = self.split_heads(self.proj(grid.split(x)))  # q, k, v or k, v
         if queries is not None:
-            heads = torch.cat(
-                (self.split_heads(grid.split(F.pad(queries, (0, 0, *padding)))), heads)
-            )
-        q, k, v = heads
+            heads = torch.cat((self.split_heads(grid.split(self.pad(queries))), heads))
+        q, k, v = heads  # each (windows, heads, N, d)
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=self.scores(padded, x))
         y = grid.merge(self.out_proj(y.transpose(1, 2).flatten(2)), padded)
         return y[:, : size[0], : size[1], : size[2]]
+
+    def pad(self, x: Tensor) -> Tensor:
+        """Add zeros at the end of each axis of (B, H, W, D, C) to a multiple of the window."""
+        h, w, d = (-n % self.window for n in x.shape[1:4])
+        return F.pad(x, (0, 0, 0, d, 0, w, 0, h))
 
     def split_heads(self, x: Tensor) -> Tensor:
         """(windows, N, k C) -> (k, windows, heads, N, d)."""
@@ -101,33 +103,33 @@ class WindowAttention(nn.Module):
         return x.unflatten(-1, (-1, self.num_heads, head_dim)).permute(2, 0, 3, 1, 4)
 
     def scores(self, size: Sequence[int], like: Tensor) -> Tensor:
-        """What is added to the scores: (1 or windows, heads, N, N)."""
+        """The bias and the mask that are added to the scores: (1 or windows, heads, N, N)."""
         axis = torch.arange(self.window, device=like.device)
         place = torch.cartesian_prod(axis, axis, axis)  # (N, 3)
         offset = place[:, None] - place + self.window - 1  # (N, N, 3), 0 .. 2 window - 2
         weights = (2 * self.window - 1) ** torch.arange(2, -1, -1, device=like.device)
-        bias = self.bias_table[(offset * weights).sum(-1)].permute(2, 0, 1)[
-            None
-        ]  # (1, heads, N, N)
+        rows = (offset * weights).sum(-1)  # (N, N)
+        bias = self.bias_table[rows].permute(2, 0, 1)[None]  # (1, heads, N, N)
         if not self.shift:
             return bias.to(like.dtype)
         mask = self.rolled_mask(size, like.device).unsqueeze(1)  # (windows, 1, N, N)
         return (bias + MASKED * mask).repeat(len(like), 1, 1, 1).to(like.dtype)
 
     def rolled_mask(self, size: Sequence[int], device: torch.device) -> Tensor:
-        """Which pairs of a window come from opposite ends of the map: (windows, N, N)."""
+        """Which pairs of voxels in a window are from opposite ends of the map: (windows, N, N)."""
         labels = torch.zeros(1, *size, 1, device=device)
-        for axis, length in enumerate(size):
+        for axis, length in enumerate(size, start=1):
             place = torch.arange(length, device=device)
             part = (place >= length - self.window).int() + (place >= length - self.shift).int()
-            labels = 3 * labels + part.view([-1 if i == axis + 1 else 1 for i in range(5)])
+            shape = [1] * 5
+            shape[axis] = length
+            labels = 3 * labels + part.view(shape)
         windows = Grid((self.window,) * 3, (0,) * 3).split(labels).squeeze(-1)  # (windows, N)
         return windows[:, None] != windows[..., None]
 
 
 class Block(nn.Module):
-    """Attention and MLP, both residual with LayerNorm; given a skip, attend from the map to the
-    skip."""
+    """Attention and MLP, both residual with LayerNorm. A skip is attended to from the map."""
 
     def __init__(
         self,
@@ -140,7 +142,8 @@ class Block(nn.Module):
         from_skip: bool = False,
     ) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
+        self.norm1 = nn.LayerNorm(channels)
+        self.norm2 = nn.LayerNorm(channels)
         self.attention = WindowAttention(
             channels, num_heads, window=window, shift=shift, own_queries=from_skip
         )
@@ -181,19 +184,19 @@ class NNFormer(nn.Module):
         def make_stage(level: int, heads: int, rates: Sequence[float], from_skip: bool) -> Stage:
             smallest = min(spatial_size) // (4 * 2**level)
             fits = smallest > window_size
-            return Stage(
-                Block(
+            blocks = []
+            for index, rate in enumerate(rates):
+                is_shifted = index > 0 if from_skip else index % 2 == 1
+                block = Block(
                     widths[level],
                     heads,
                     window=window_size if fits else smallest,
-                    shift=window_size // 2
-                    if fits and (index > 0 if from_skip else index % 2)
-                    else 0,
+                    shift=window_size // 2 if fits and is_shifted else 0,
                     drop_path=rate,
                     from_skip=from_skip and index == 0,
                 )
-                for index, rate in enumerate(rates)
-            )
+                blocks.append(block)
+            return Stage(blocks)
 
         down_rates = spread_rates(drop_path_rate, stage_depths)
         up_rates = spread_rates(drop_path_rate, stage_depths[-2::-1])
@@ -216,8 +219,10 @@ class NNFormer(nn.Module):
         self.heads = nn.ModuleList(conv_transpose(c, out_channels, 4) for c in heads)
 
     def forward(self, x: Tensor) -> Tensor | list[Tensor]:
-        """(B, in_channels, *spatial) -> logits, in training with `deep_supervision` a list, full
-        resolution first."""
+        """(B, in_channels, *spatial) -> logits (B, out_channels, *spatial).
+
+        In training with `deep_supervision` it is a list of them, the full resolution first.
+        """
         check_multiple(x.shape[2:], TOTAL_STRIDE, "nnFormer")
         x = self.embed(x.movedim(1, -1))
         skips = []
@@ -236,8 +241,7 @@ class NNFormer(nn.Module):
 
 
 def spread_rates(highest: float, depths: Sequence[int]) -> list[list[float]]:
-    """Drop-path rates per block, rising evenly from 0 to `highest` over all blocks, grouped by
-    level."""
+    """The drop-path rate of each block, by level. It rises evenly from 0 to `highest`."""
     rates = iter(torch.linspace(0, highest, sum(depths), device="cpu").tolist())
     return [[next(rates) for _ in range(depth)] for depth in depths]
 
@@ -256,9 +260,9 @@ def build_nnformer(
 ) -> NNFormer:
     """Build nnFormer; the defaults are the paper's.
 
-    `stage_depths` and `num_heads` are per encoder level, finest first; a decoder level has the
-    depth of its encoder level and the heads of the level below. `window_size` shrinks to the map
-    where that is smaller.
+    `stage_depths` and `num_heads` are given for each encoder level, the finest first. A decoder
+    level has the depth of its encoder level and the heads of the level below. Windows are not
+    larger than the map.
     """
     check_3d(spatial_size, "nnFormer")
     check_multiple(spatial_size, TOTAL_STRIDE, "nnFormer")

@@ -19,7 +19,7 @@ from factorizer.nn.unet import UNet
 
 
 class ConvBlock(nn.Module):
-    """Twice: convolution 3, GroupNorm, LeakyReLU. Several maps are taken together."""
+    """Convolution of 3, GroupNorm and LeakyReLU, twice. Several maps are joined first."""
 
     def __init__(self, in_channels: int, out_channels: int, *, dims: int, groups: int) -> None:
         super().__init__()
@@ -36,20 +36,21 @@ class ConvBlock(nn.Module):
         return F.leaky_relu(self.convolve(join(maps)), inplace=True)
 
     def convolve(self, x: Tensor) -> Tensor:
-        """Everything but the last activation."""
+        """Everything except the last activation."""
         return self.norm2(self.conv2(F.leaky_relu(self.norm1(self.conv1(x)), inplace=True)))
 
 
 class ResidualConvBlock(ConvBlock):
-    """The same, with the input added before the last activation, projected where the width
-    changes."""
+    """A `ConvBlock` that adds its input before the last activation.
+
+    The input is projected if the width changes.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, *, dims: int, groups: int) -> None:
         super().__init__(in_channels, out_channels, dims=dims, groups=groups)
-        same = in_channels == out_channels
-        self.shortcut = (
-            nn.Identity() if same else CONV[dims](in_channels, out_channels, 1, bias=False)
-        )
+        self.shortcut: nn.Module = nn.Identity()
+        if in_channels != out_channels:
+            self.shortcut = CONV[dims](in_channels, out_channels, 1, bias=False)
 
     def forward(self, *maps: Tensor) -> Tensor:
         x = join(maps)
@@ -57,7 +58,7 @@ class ResidualConvBlock(ConvBlock):
 
 
 def join(maps: Sequence[Tensor]) -> Tensor:
-    """Several maps along the channels; a single one is not copied."""
+    """Several maps joined along the channels. A single map is not copied."""
     return maps[0] if len(maps) == 1 else torch.cat(tuple(maps), 1)
 
 
@@ -73,8 +74,10 @@ def build_nnunet(
     groups: int = 8,
     deep_supervision: bool = True,
 ) -> UNet:
-    """Build nnU-Net, or Res-U-Net with `residual`; the defaults are the paper's. `groups` is
-    GroupNorm's."""
+    """Build nnU-Net, or Res-U-Net with `residual`; the defaults are the paper's.
+
+    `groups` is the number of groups of GroupNorm.
+    """
     block = ResidualConvBlock if residual else ConvBlock
 
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> ConvBlock:

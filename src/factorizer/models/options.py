@@ -1,7 +1,6 @@
-"""The options of each system as types, so that editors complete them and type checkers find a wrong
-one.
+"""The options of each system as types: editors complete them and type checkers find wrong ones.
 
-They repeat the signatures of the builders, which a test holds them to. Imports no torch.
+They repeat the signatures of the builders; a test compares both. Imports no torch.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from typing import Literal, TypedDict
 
 
 class UNetOptions(TypedDict, total=False):
-    """Of every system with the U-shape of Fig. 1."""
+    """The options of every system with the U-shape of Fig. 1."""
 
     widths: Sequence[int]
     depths: Sequence[int] | None
@@ -46,7 +45,7 @@ class GlobalFactorizerOptions(UNetOptions, total=False):
 
 
 class FactorizerOptions(GlobalFactorizerOptions, total=False):
-    """Of the Factorizers that cut a map into windows."""
+    """The options of the Factorizers that cut a map into windows."""
 
     window: int | Sequence[int] | None
 

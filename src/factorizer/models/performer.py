@@ -1,10 +1,9 @@
-"""Performer: the shared U-shape with linear-time FAVOR+ attention over all voxels (Sec. 4.2,
-baselines).
+"""Performer: the shared U-shape with linear-time FAVOR+ attention (Sec. 4.2, baselines).
 
-K. Choromanski et al., "Rethinking attention with Performers", ICLR 2021. Softmax attention weighs
-value m for query n by exp(q_n . k_m / sqrt(d)). Positive random features phi with E[phi(q) .
-phi(k)] equal to that weight let the sum over m be taken first, once for all queries: no N x N
-matrix is formed.
+K. Choromanski et al., "Rethinking attention with Performers", ICLR 2021. All voxels attend to all.
+Softmax attention weighs value m for query n by exp(q_n . k_m / sqrt(d)). The expected product
+phi(q) . phi(k) of positive random features equals that weight. The sum over m is therefore taken
+first, once for all queries, and no N x N matrix is formed.
 """
 
 from __future__ import annotations
@@ -27,21 +26,22 @@ FEATURE_FLOOR = 1e-4  # added to every feature: the denominator of the attention
 def favor_attention(q: Tensor, k: Tensor, v: Tensor, projection: Tensor) -> Tensor:
     """Softmax attention approximated through random features: q, k, v (..., N, d) -> (..., N, d).
 
-    The largest exponent is taken off before exponentiation, per query and over all keys: factors
-    that cancel between numerator and denominator.
+    The largest exponent of each query, and that of all keys, is subtracted before exponentiation.
+    Both factors cancel between numerator and denominator.
     """
-    phi_q, phi_k = (
-        features(q, projection, dims=(-1,)),
-        features(k, projection, dims=(-1, -2)),
-    )  # (..., N, m)
+    phi_q = features(q, projection, dims=(-1,))  # (..., N, m)
+    phi_k = features(k, projection, dims=(-1, -2))  # (..., N, m)
     context = phi_k.mT @ v  # (..., m, d)
     total = phi_k.sum(-2).unsqueeze(-1)  # (..., m, 1)
     return (phi_q @ context) / (phi_q @ total)
 
 
 def features(x: Tensor, projection: Tensor, dims: tuple[int, ...]) -> Tensor:
-    """Positive features of the softmax kernel: x (..., N, d), projection (m, d) -> (..., N, m)."""
-    x = x * x.shape[-1] ** -0.25  # queries and keys together: the 1 / sqrt(d) of attention
+    """Positive features of the softmax kernel: x (..., N, d), projection (m, d) -> (..., N, m).
+
+    The largest exponent over `dims` is subtracted.
+    """
+    x = x * x.shape[-1] ** -0.25  # for queries and keys together the 1 / sqrt(d) of attention
     u = x @ projection.mT
     largest = u.amax(dims, keepdim=True).detach()
     exponents = u - x.square().sum(-1, keepdim=True) / 2 - largest
@@ -56,7 +56,7 @@ def draw_projection(num_features: int, head_dim: int, generator: torch.Generator
 
     def orthogonal() -> Tensor:
         q, r = torch.linalg.qr(gaussian(head_dim, head_dim))
-        return (q * r.diagonal().sign()).mT  # with R's signs in it Q has no preferred direction
+        return (q * r.diagonal().sign()).mT  # with the signs of R, Q has no preferred direction
 
     blocks = [orthogonal() for _ in range(ceil(num_features / head_dim))]
     lengths = gaussian(num_features, head_dim).norm(dim=1, keepdim=True)
@@ -64,8 +64,10 @@ def draw_projection(num_features: int, head_dim: int, generator: torch.Generator
 
 
 class FavorAttention(nn.Module):
-    """Multi-head FAVOR+ attention on tokens (B, N, C). The projection is drawn once and saved with
-    the weights."""
+    """Multi-head FAVOR+ attention on tokens (B, N, C) -> (B, N, C).
+
+    The projection is drawn once and saved with the weights.
+    """
 
     projection: Tensor
 
@@ -79,9 +81,9 @@ class FavorAttention(nn.Module):
                 "multiple"
             )
         self.head_dim = head_dim
-        self.query, self.key, self.value = (
-            nn.Linear(channels, channels, bias=False) for _ in range(3)
-        )
+        self.query = nn.Linear(channels, channels, bias=False)
+        self.key = nn.Linear(channels, channels, bias=False)
+        self.value = nn.Linear(channels, channels, bias=False)
         self.out_proj = nn.Linear(channels, channels)
         self.dropout = nn.Dropout(dropout)
         generator = torch.Generator().manual_seed(seed)
@@ -104,7 +106,8 @@ class ResidualAttention(nn.Module):
 
     def __init__(self, channels: int, attention: FavorAttention) -> None:
         super().__init__()
-        self.norm, self.attention = nn.LayerNorm(channels), attention
+        self.norm = nn.LayerNorm(channels)
+        self.attention = attention
 
     def forward(self, x: Tensor) -> Tensor:
         tokens = x.movedim(1, -1).flatten(1, -2)  # (B, N, C)
@@ -130,22 +133,21 @@ def build_performer(
 ) -> UNet:
     """Build Performer; the defaults are the paper's for BraTS.
 
-    `num_features` is the number m of random features, floor(d ln d) unless given; `seed` determines
-    them.
+    `num_features` is the number m of random features, floor(d ln d) unless given. They follow from
+    `seed`.
     """
-    features_drawn = max(1, int(head_dim * log(head_dim))) if num_features is None else num_features
-    if features_drawn < 1:
+    if num_features is None:
+        num_features = max(1, int(head_dim * log(head_dim)))
+    if num_features < 1:
         raise FactorizerError(f"num_features is {num_features}; it must be at least 1")
     layers = count(1)
 
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> FactorizerBlock:
-        attention = FavorAttention(
-            width, head_dim, features_drawn, dropout=dropout, seed=1000 * seed + next(layers)
-        )
+        own_seed = 1000 * seed + next(layers)
+        attention = FavorAttention(width, head_dim, num_features, dropout=dropout, seed=own_seed)
+        mixer = ResidualAttention(width, attention)
         mlp = ResidualMLP(width, round(mlp_ratio * width), dropout=dropout) if mlp_ratio else None
-        return FactorizerBlock(
-            in_width, width, mixer=ResidualAttention(width, attention), mlp=mlp, dropout=dropout
-        )
+        return FactorizerBlock(in_width, width, mixer=mixer, mlp=mlp, dropout=dropout)
 
     return UNet(
         in_channels=in_channels,

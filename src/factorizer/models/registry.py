@@ -1,4 +1,4 @@
-"""The registered systems: a name, one line about it, and where its builder is. Imports no torch."""
+"""The registered systems: a name, one line about it, and its builder. Imports no torch."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ MODELS = "factorizer.models"
 
 
 class OptionError(FactorizerError, TypeError):
-    """A keyword that a system's builder does not have."""
+    """An option that the system does not have."""
 
 
 @dataclass(frozen=True)
 class System:
-    """A system that `build_model` can build: `module:function`, called with `fixed` and the user's
-    options."""
+    """A system that `build_model` can build.
+
+    `builder` is `module:function`. It is called with `fixed` and with the user's options.
+    """
 
     summary: str
     builder: str
@@ -163,18 +165,38 @@ def build_model(
     spatial_size: Sequence[int],
     **options: Unpack[NNFormerOptions],
 ) -> nn.Module: ...
-@overload  # a name that is known only later: its options come as one dictionary, **options
+@overload  # for a name that is known only when the program runs: **options is one dictionary
 def build_model(
     name: str, *, in_channels: int, out_channels: int, spatial_size: Sequence[int]
 ) -> nn.Module: ...
 def build_model(
     name: str, *, in_channels: int, out_channels: int, spatial_size: Sequence[int], **options: Any
 ) -> nn.Module:
-    """Build a registered system.
+    """Build a registered system with random weights.
 
-    The model maps images (B, in_channels, *spatial) to logits (B, out_channels, *spatial).
-    `options` are keywords of the system's builder (`factorizer models` lists the systems); an
-    unknown one is an error.
+    Args:
+        name: The system, such as "swin-factorizer" (`factorizer models` lists them).
+        in_channels: The channels of the images.
+        out_channels: The maps of logits, one per region.
+        spatial_size: The size of the images that it is trained on, one number per axis.
+        options: Other options of the system, such as `widths` or `num_iters`. An unknown one is an
+            `OptionError`.
+
+    Returns:
+        A network from images (B, in_channels, *spatial) to logits (B, out_channels, *spatial). In
+        training mode some systems return a list of logits, the full resolution first.
+
+    >>> import torch
+    >>> from factorizer import build_model
+    >>> model = build_model(
+    ...     "swin-factorizer",
+    ...     in_channels=4,
+    ...     out_channels=3,
+    ...     spatial_size=(32, 32, 32),
+    ...     widths=(16, 32, 64),
+    ... )
+    >>> tuple(model.eval()(torch.rand(1, 4, 32, 32, 32)).shape)
+    (1, 3, 32, 32, 32)
     """
     check_name(name)
     if isinstance(spatial_size, int):
@@ -198,6 +220,7 @@ def build_model(
 
 
 def check_name(name: str) -> None:
+    """Raise an error unless a system has this name."""
     if name not in SYSTEMS:
         raise FactorizerError(
             f"no system is named {name!r}{suggestion(name, SYSTEMS)}; choose one of "
@@ -206,18 +229,19 @@ def check_name(name: str) -> None:
 
 
 def builder_of(name: str) -> Callable[..., nn.Module]:
+    """The function that builds a system; its module is imported now."""
     module, function = SYSTEMS[name].builder.split(":")
     return getattr(import_module(module), function)
 
 
 def options_of(name: str) -> list[str]:
-    """The keywords that a system's builder takes beside those of every `build_model`."""
+    """The options of a system besides those that every system has."""
     taken = {*SYSTEMS[name].fixed, "in_channels", "out_channels", "spatial_size"}
-    return [
-        option for option in inspect.signature(builder_of(name)).parameters if option not in taken
-    ]
+    parameters = inspect.signature(builder_of(name)).parameters
+    return [option for option in parameters if option not in taken]
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
+    """A part of an error message that names the nearest known word; empty if none is near."""
     close = get_close_matches(word, list(known), n=1)
     return f"; did you mean {close[0]!r}" if close else ""

@@ -1,5 +1,4 @@
-"""What the systems with architectures of their own have in common: size checks and unused
-parameters."""
+"""Size checks and unused parameters, for systems that do not use the U-shape of nn/unet.py."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from factorizer.nn.matricize import AXES
 
 
 def check_multiple(spatial_size: Sequence[int], stride: int, system: str) -> None:
-    """Every axis must be a multiple of the system's total stride."""
+    """Raise an error unless every axis is a multiple of the system's total stride."""
     if len(spatial_size) not in AXES:
         raise FactorizerError(f"spatial_size is {tuple(spatial_size)}; give 2 or 3 sizes")
     for axis, size in zip(AXES[len(spatial_size)], spatial_size, strict=True):
@@ -25,6 +24,7 @@ def check_multiple(spatial_size: Sequence[int], stride: int, system: str) -> Non
 
 
 def check_3d(spatial_size: Sequence[int], system: str) -> None:
+    """Raise an error unless there are three sizes."""
     if len(spatial_size) != 3:
         raise FactorizerError(
             f"spatial_size is {tuple(spatial_size)}; {system} takes three sizes: it has no 2D form"
@@ -32,7 +32,7 @@ def check_3d(spatial_size: Sequence[int], system: str) -> None:
 
 
 def check_fixed_size(x: Tensor, shape: Sequence[int], system: str) -> None:
-    """The input must have the very shape (C, *spatial) the network was built for."""
+    """Raise an error unless x (B, C, *spatial) has the shape that the network was built for."""
     if tuple(x.shape[1:]) != tuple(shape):
         wanted = ", ".join(map(str, shape))
         raise FactorizerError(
@@ -42,10 +42,10 @@ def check_fixed_size(x: Tensor, shape: Sequence[int], system: str) -> None:
 
 
 def freeze(model: nn.Module, names: Iterable[str]) -> None:
-    """Mark parameters that exist in the published network but are never used.
+    """Turn off the gradients of parameters that the published network has but never uses.
 
-    They count, and are saved, as in the original; without a gradient to wait for, distributed
-    training runs.
+    They are counted and saved as in the original. Distributed training would wait for their
+    gradients.
     """
     for name in names:
         model.get_parameter(name).requires_grad_(False)

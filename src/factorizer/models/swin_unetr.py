@@ -1,8 +1,7 @@
-"""Swin UNETR: a shifted-window transformer as the encoder of a convolutional decoder. The network
-is MONAI's.
+"""Swin UNETR: a shifted-window transformer as encoder, and a convolutional decoder.
 
 A. Hatamizadeh et al., "Swin UNETR: Swin transformers for semantic segmentation of brain tumors in
-MRI images", MICCAI BrainLes Workshop 2021.
+MRI images", MICCAI BrainLes Workshop 2021. The network is MONAI's.
 """
 
 from __future__ import annotations
@@ -29,7 +28,10 @@ def build_swin_unetr(
     dropout_rate: float = 0.0,
     drop_path_rate: float = 0.0,
 ) -> SwinUNETR:
-    """Build Swin UNETR; the defaults are the paper's. Other sizes work too, in multiples of 32."""
+    """Build Swin UNETR; the defaults are the paper's.
+
+    It also takes images of other sizes, if every axis is a multiple of 32.
+    """
     check_multiple(spatial_size, TOTAL_STRIDE, "Swin UNETR")
     if max(spatial_size) == TOTAL_STRIDE:
         raise FactorizerError(

@@ -1,9 +1,9 @@
 """TransBTS: a convolutional U-shape with a transformer over its coarsest grid.
 
 W. Wang et al., "TransBTS: Multimodal brain tumor segmentation using transformer", MICCAI 2021. It
-differs from the published code in three points that change no count: it returns logits instead of a
-softmax, the stem's dropout follows train and eval, and the number of channels, outputs and voxels
-is not fixed.
+differs from the published code in three points, which change no count. It returns logits instead of
+a softmax. The dropout of the stem is off in evaluation. The numbers of channels, outputs and voxels
+are free.
 """
 
 from __future__ import annotations
@@ -22,10 +22,8 @@ from factorizer.nn.unet import resize_position
 
 TOTAL_STRIDE = 8
 
-# The published network makes these, and its parameter count has them, but no output depends on
-# them: a
-# closing norm whose result is dropped, and a linear embedding of patches next to the convolutional
-# one.
+# The published network has these, and they are in its parameter count, but no output depends on
+# them: a last norm whose result is dropped, and a linear embedding beside the convolutional one.
 UNUSED = (
     "unused_norm.weight",
     "unused_norm.bias",
@@ -39,31 +37,32 @@ def conv3(in_channels: int, out_channels: int, stride: int = 1) -> nn.Conv3d:
 
 
 class EncoderBlock(nn.Module):
-    """Twice GroupNorm, ReLU, convolution; plus the input."""
+    """GroupNorm, ReLU and convolution, twice; plus the input."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        halves = (
-            (nn.GroupNorm(8, channels), nn.ReLU(), conv3(channels, channels)) for _ in range(2)
+        self.layers = nn.Sequential(
+            *(nn.GroupNorm(8, channels), nn.ReLU(), conv3(channels, channels)),
+            *(nn.GroupNorm(8, channels), nn.ReLU(), conv3(channels, channels)),
         )
-        self.layers = nn.Sequential(*(layer for half in halves for layer in half))
 
     def forward(self, x: Tensor) -> Tensor:
         return x + self.layers(x)
 
 
 class DecoderBlock(nn.Module):
-    """Twice convolution, BatchNorm, ReLU; plus the input, but for the block that leaves the
-    transformer's width."""
+    """Convolution, BatchNorm and ReLU, twice; plus the input.
+
+    The block that changes the width of the transformer does not add its input.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, *, residual: bool = True) -> None:
         super().__init__()
         self.residual = residual
-        halves = (
-            (conv3(c, out_channels), nn.BatchNorm3d(out_channels), nn.ReLU())
-            for c in (in_channels, out_channels)
+        self.layers = nn.Sequential(
+            *(conv3(in_channels, out_channels), nn.BatchNorm3d(out_channels), nn.ReLU()),
+            *(conv3(out_channels, out_channels), nn.BatchNorm3d(out_channels), nn.ReLU()),
         )
-        self.layers = nn.Sequential(*(layer for half in halves for layer in half))
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.layers(x)
@@ -85,7 +84,7 @@ class UpBlock(nn.Module):
 
 
 class Attention(nn.Module):
-    """Softmax attention of all tokens to all: (B, N, C) -> (B, N, C)."""
+    """Softmax attention of all tokens to all tokens: (B, N, C) -> (B, N, C)."""
 
     def __init__(self, channels: int, num_heads: int, dropout: float) -> None:
         super().__init__()
@@ -95,9 +94,8 @@ class Attention(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = (
-            self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
-        )  # (B, heads, N, d)
+        heads = self.qkv(x).unflatten(-1, (3, self.num_heads, -1))  # (B, N, 3, heads, d)
+        q, k, v = heads.permute(2, 0, 3, 1, 4)  # each (B, heads, N, d)
         y = F.scaled_dot_product_attention(q, k, v, dropout_p=self.rate if self.training else 0.0)
         return self.dropout(self.out_proj(y.transpose(1, 2).flatten(2)))
 
@@ -107,7 +105,8 @@ class TransformerLayer(nn.Module):
 
     def __init__(self, channels: int, *, num_heads: int, hidden: int, dropout: float) -> None:
         super().__init__()
-        self.norm1, self.norm2 = nn.LayerNorm(channels), nn.LayerNorm(channels)
+        self.norm1 = nn.LayerNorm(channels)
+        self.norm2 = nn.LayerNorm(channels)
         self.attention = nn.Sequential(Attention(channels, num_heads, dropout), nn.Dropout(dropout))
         self.feed_forward = make_mlp(channels, hidden, dropout)
 
@@ -117,8 +116,10 @@ class TransformerLayer(nn.Module):
 
 
 class TransBTS(nn.Module):
-    """Convolutional encoder, transformer at an eighth of the resolution, convolutional decoder with
-    skips."""
+    """A convolutional encoder and decoder with skips, and a transformer between them.
+
+    The transformer works at an eighth of the resolution.
+    """
 
     def __init__(
         self,
@@ -138,23 +139,22 @@ class TransBTS(nn.Module):
         widths = [width * 2**level for level in range(4)]
         coarsest = widths[-1]
         self.stem = nn.Sequential(conv3(in_channels, width), nn.Dropout3d(stem_dropout_rate))
-        self.encoder = nn.ModuleList(
-            nn.Sequential(*(EncoderBlock(channels) for _ in range(depth)))
-            for channels, depth in zip(widths, (1, 2, 2, 4), strict=True)
-        )
+        self.encoder = nn.ModuleList()
+        for channels, depth in zip(widths, (1, 2, 2, 4), strict=True):
+            blocks = [EncoderBlock(channels) for _ in range(depth)]
+            self.encoder.append(nn.Sequential(*blocks))
         self.down = nn.ModuleList(conv3(c, 2 * c, stride=2) for c in widths[:-1])
         self.embed = nn.Sequential(nn.BatchNorm3d(coarsest), nn.ReLU(), conv3(coarsest, embed_dim))
         self.grid = tuple(n // TOTAL_STRIDE for n in spatial_size)
         self.position = nn.Parameter(torch.zeros(1, prod(self.grid), embed_dim))
         self.dropout = nn.Dropout(dropout_rate)
-        self.transformer = nn.Sequential(
-            *(
+        self.transformer = nn.Sequential()
+        for _ in range(num_layers):
+            self.transformer.append(
                 TransformerLayer(
                     embed_dim, num_heads=num_heads, hidden=hidden, dropout=dropout_rate
                 )
-                for _ in range(num_layers)
             )
-        )
         self.unused_norm = nn.LayerNorm(embed_dim)
         self.unused_embedding = nn.Linear(coarsest * in_channels, embed_dim)
         self.reduce = nn.Sequential(
@@ -201,8 +201,8 @@ def build_transbts(
 ) -> TransBTS:
     """Build TransBTS; the defaults are the published ones.
 
-    `width` channels at full resolution (a multiple of 8), doubled three times; `embed_dim`,
-    `num_heads`, `num_layers` and `hidden` are the transformer's.
+    `width` is the number of channels at full resolution, a multiple of 8; it is doubled three
+    times. `embed_dim`, `num_heads`, `num_layers` and `hidden` belong to the transformer.
     """
     check_3d(spatial_size, "TransBTS")
     check_multiple(spatial_size, TOTAL_STRIDE, "TransBTS")

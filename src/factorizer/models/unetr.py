@@ -1,6 +1,7 @@
-"""UNETR: a vision transformer as the encoder of a convolutional decoder. The network is MONAI's.
+"""UNETR: a vision transformer as encoder, and a convolutional decoder.
 
-A. Hatamizadeh et al., "UNETR: Transformers for 3D medical image segmentation", WACV 2022.
+A. Hatamizadeh et al., "UNETR: Transformers for 3D medical image segmentation", WACV 2022. The
+network is MONAI's.
 """
 
 from __future__ import annotations
@@ -12,21 +13,42 @@ from torch import Tensor
 
 from factorizer.models.sizes import check_fixed_size, check_multiple, freeze
 
-PATCH, LAYERS = 16, 12  # of the transformer, fixed in MONAI
+TOKEN_SIZE, LAYERS = 16, 12  # of the transformer, fixed in MONAI
 
 # MONAI's transformer blocks have a norm for cross-attention, which UNETR does not use
-UNUSED = tuple(
-    f"vit.blocks.{i}.norm_cross_attn.{name}" for i in range(LAYERS) for name in ("weight", "bias")
+UNUSED_NORMS = [f"vit.blocks.{index}.norm_cross_attn" for index in range(LAYERS)]
+UNUSED = (
+    *(f"{norm}.weight" for norm in UNUSED_NORMS),
+    *(f"{norm}.bias" for norm in UNUSED_NORMS),
 )
 
 
 class FixedUNETR(UNETR):  # type: ignore[misc] # MONAI is not typed
-    """UNETR takes only images of the size it was built for; say so before it fails inside."""
+    """MONAI's UNETR with an error that says which image size it takes: only its own."""
 
-    def __init__(self, *, in_channels: int, img_size: Sequence[int], **options: object) -> None:
-        check_multiple(img_size, PATCH, "UNETR")
+    def __init__(
+        self,
+        *,
+        in_channels: int,
+        out_channels: int,
+        img_size: Sequence[int],
+        feature_size: int,
+        hidden_size: int,
+        mlp_dim: int,
+        num_heads: int,
+        dropout_rate: float,
+    ) -> None:
+        check_multiple(img_size, TOKEN_SIZE, "UNETR")
         super().__init__(
-            in_channels=in_channels, img_size=img_size, spatial_dims=len(img_size), **options
+            in_channels=in_channels,
+            out_channels=out_channels,
+            img_size=img_size,
+            feature_size=feature_size,
+            hidden_size=hidden_size,
+            mlp_dim=mlp_dim,
+            num_heads=num_heads,
+            dropout_rate=dropout_rate,
+            spatial_dims=len(img_size),
         )
         self.image_shape = (in_channels, *img_size)
         freeze(self, UNUSED)

@@ -1,7 +1,7 @@
 """The Factorizer block: wrapped NMF and MLP, both residual with layer normalization (Eq. 4-6).
 
 Modules take and return maps (B, C, *spatial). Inside, everything works on channels-last parts of a
-map (see tiles.py): windows (windows, N, C) for the NMF, single voxels (..., C) for the rest.
+map (see tiles.py): on windows (windows, N, C) for the NMF, on single voxels (..., C) otherwise.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from factorizer.nn.matricize import Matricize
+from factorizer.nn.matricize import Cut, HeadCut, MapCut, Matricize
 from factorizer.nn.nmf import NMF, full_precision, widen
 from factorizer.nn.rank_one import rank_one_mix
 from factorizer.nn.tiles import Rows, Tiling, Windows, apply_tiled, is_captured
@@ -21,8 +21,22 @@ from factorizer.nn.tiles import Rows, Tiling, Windows, apply_tiled, is_captured
 class WrappedNMF(nn.Module):
     """Project, matricize, ReLU, NMF, dematricize, project (Eq. 6).
 
-    The matricization is fitted to each map that comes (`fitted`); `spatial_size`, the size the
-    layer is meant for, only serves its repr.
+    A map (B, C, *spatial) gives a map of the same shape.
+
+    Args:
+        channels: C.
+        matricize: How the map is cut into matrices. It is fitted to the size of every map.
+        nmf: The factorization of the matrices.
+        spatial_size: The size of the maps that the layer is meant for. It is checked here and
+            shown by `repr`; maps of other sizes work too.
+        dropout: The rate of dropout after the last projection.
+
+    >>> import torch
+    >>> from factorizer import NMF, ShiftedWindowMatricize, WrappedNMF
+    >>> matricize = ShiftedWindowMatricize(head_dim=4, window=8)
+    >>> layer = WrappedNMF(16, matricize, NMF(), spatial_size=(16, 16, 16))
+    >>> tuple(layer(torch.rand(1, 16, 16, 16, 16)).shape)
+    (1, 16, 16, 16, 16)
     """
 
     def __init__(
@@ -36,10 +50,9 @@ class WrappedNMF(nn.Module):
     ) -> None:
         super().__init__()
         matricize.check_channels(channels)
-        matricize.fitted(
-            spatial_size
-        )  # a window that cannot be meant fails here, not in the first forward
-        self.matricize, self.spatial_size = matricize, tuple(spatial_size)
+        matricize.fitted(spatial_size)  # an impossible window fails here, not in the first forward
+        self.matricize = matricize
+        self.spatial_size = tuple(spatial_size)
         self.in_proj = nn.Linear(channels, channels, bias=False)
         self.nmf = nmf
         self.out_proj = nn.Linear(channels, channels)
@@ -50,68 +63,111 @@ class WrappedNMF(nn.Module):
         return f"(matricize): {self.matricize.fitted(self.spatial_size)} on {size}"
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.nmf.joins_windows and not self.nmf.bypass:
-            return self.mix_map(x)
-        return apply_tiled(self.mix, x, tilings=self.tilings(x), params=self.parameters())
+        """(B, C, *spatial) -> (B, C, *spatial)."""
+        if self.needs_whole_map:
+            return self.mix(x.movedim(1, -1), self.cut_of(x)).movedim(-1, 1)
+        return apply_tiled(self.mix_windows, x, tilings=self.tilings(x), params=self.parameters())
 
-    def mix_map(self, x: Tensor) -> Tensor:
-        """Eq. 6 on a whole map (B, C, *spatial), where tiles would part windows that belong
-        together."""
+    @property
+    def needs_whole_map(self) -> bool:
+        """Whether tiles would separate windows that are factorized together."""
+        return self.nmf.joins_windows and not self.nmf.bypass
+
+    def cut_of(self, x: Tensor) -> MapCut:
+        """The cut of a whole map (B, C, *spatial)."""
         size = x.shape[2:]
-        cut = self.matricize.fitted(size)
-        matrices = cut.matricize(self.in_proj(x.movedim(1, -1)).movedim(-1, 1)).relu()
-        y = cut.dematricize(self.nmf(matrices), size)
-        return self.dropout(self.out_proj(y.movedim(1, -1))).movedim(-1, 1)
+        return MapCut(self.matricize.fitted(size), size)
 
     def tilings(self, x: Tensor) -> Sequence[Tiling]:
-        """The grids of windows over x (B, C, *spatial), whose results are averaged; all voxels once
-        without NMF."""
+        """How a map (B, C, *spatial) is cut into tiles. Several tilings are averaged.
+
+        These are the grids of windows. A bypassed NMF needs no windows: every voxel comes once.
+        """
         if self.nmf.bypass:
             return [Rows()]
         size = x.shape[2:]
         return [Windows(grid) for grid in self.matricize.fitted(size).grids(size)]
 
-    def mix(self, windows: Tensor) -> Tensor:
-        """Eq. 6 on windows (windows, N, C): matricized, but for the cut of the channels into
-        heads."""
-        x = self.in_proj(windows)
-        x = x if self.nmf.takes_any_sign else x.relu_()
+    def mix_windows(self, windows: Tensor) -> Tensor:
+        """Eq. 6 on windows (windows, N, C), which are matrices except for the cut into heads."""
+        return self.mix(windows, HeadCut(self.matricize.head_dim))
+
+    def mix(self, x: Tensor, cut: Cut) -> Tensor:
+        """Eq. 6 on voxels (..., C) that `cut` turns into matrices -> (..., C)."""
+        x = self.project(x)
         if self.nmf.bypass:
             return self.dropout(self.out_proj(x))
+        if self.nmf.joins_windows:  # a whole map, which would take twice the memory if widened
+            return self.dropout(self.reconstruct(x, cut))
         with full_precision(x):
-            y = self.reconstruct(widen(x))
+            y = self.reconstruct(widen(x), cut)
         return self.dropout(y.to(x.dtype))
 
-    def reconstruct(self, x: Tensor) -> Tensor:
-        """NMF of every head and out-projection: x (windows, N, C) >= 0 -> (windows, N, C)."""
+    def project(self, x: Tensor) -> Tensor:
+        """The first projection and ReLU: voxels (..., C) -> (..., C).
+
+        ReLU comes before matricize here. Both orders are the same, as matricize only moves numbers.
+        """
+        x = self.in_proj(x)
+        return x if self.nmf.takes_any_sign else x.relu_()
+
+    def factors(self, x: Tensor, cut: Cut) -> tuple[Tensor, Tensor]:
+        """Projected voxels (..., C) -> F (..., E, R) and G (..., N, R) of the matrices of `cut`."""
+        return self.nmf.factorize(cut.matricize(x))
+
+    def reconstruct(self, x: Tensor, cut: Cut) -> Tensor:
+        """Projected voxels (..., C) -> F G^T, dematricized and projected (..., C)."""
         head_dim, nmf = self.matricize.head_dim, self.nmf
-        weight, bias = (p.to(x.dtype) for p in (self.out_proj.weight, self.out_proj.bias))
-        if nmf.is_rank_one_iteration and not is_captured():
+        weight, bias = self.out_proj.weight.to(x.dtype), self.out_proj.bias.to(x.dtype)
+        if nmf.is_rank_one_iteration and not is_captured():  # the same in fewer products
             nmf.check()
             _, g0 = nmf.initial_factors(head_dim, x.shape[1], dtype=x.dtype)
             return rank_one_mix(x, g0, weight, bias, head_dim=head_dim, num_iters=nmf.num_iters)
-        matrices = (
-            x.unflatten(-1, (-1, head_dim)).transpose(1, 2).contiguous().mT
-        )  # (windows, heads, E, N)
-        return F.linear(nmf(matrices).permute(0, 3, 1, 2).flatten(2), weight, bias)
+        f, g = self.factors(x, cut)
+        return F.linear(cut.dematricize((f @ g.mT).to(x.dtype)), weight, bias)
 
 
 class ResidualNMF(nn.Module):
-    """Y = WrappedNMF(LayerNorm(X)) + X, the first line of Eq. 4."""
+    """Y = WrappedNMF(LayerNorm(X)) + X, the first line of Eq. 4.
+
+    A map (B, C, *spatial) gives a new map of the same shape.
+
+    Args:
+        channels: C.
+        wrapped_nmf: The layer of Eq. 6, for as many channels.
+
+    >>> import torch
+    >>> from factorizer import NMF, LocalMatricize, ResidualNMF, WrappedNMF
+    >>> wrapped = WrappedNMF(16, LocalMatricize(4, 8), NMF(), spatial_size=(16, 16, 16))
+    >>> layer = ResidualNMF(16, wrapped)
+    >>> tuple(layer(torch.rand(1, 16, 16, 16, 16)).shape)
+    (1, 16, 16, 16, 16)
+    """
 
     def __init__(self, channels: int, wrapped_nmf: WrappedNMF) -> None:
         super().__init__()
-        self.norm, self.wrapped_nmf = nn.LayerNorm(channels), wrapped_nmf
+        self.norm = nn.LayerNorm(channels)
+        self.wrapped_nmf = wrapped_nmf
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.wrapped_nmf.nmf.joins_windows and not self.wrapped_nmf.nmf.bypass:
-            return self.wrapped_nmf(self.norm(x.movedim(1, -1)).movedim(-1, 1)) + x
-        return apply_tiled(
-            self.on_windows, x, tilings=self.wrapped_nmf.tilings(x), params=self.parameters()
-        )
+        """(B, C, *spatial) -> (B, C, *spatial)."""
+        wrapped = self.wrapped_nmf
+        if wrapped.needs_whole_map:
+            return wrapped(self.norm(x.movedim(1, -1)).movedim(-1, 1)) + x
+        return apply_tiled(self.on_windows, x, tilings=wrapped.tilings(x), params=self.parameters())
 
     def on_windows(self, x: Tensor) -> Tensor:
-        return self.wrapped_nmf.mix(self.norm(x)) + x
+        return self.wrapped_nmf.mix_windows(self.norm(x)) + x
+
+    def factors(self, x: Tensor) -> tuple[Tensor, Tensor, MapCut]:
+        """What the layer factorizes a map (B, C, *spatial) into, and how the map is cut.
+
+        F (B, heads, windows, E, R) has unit columns, G (B, heads, windows, N, R) has the scale.
+        """
+        wrapped = self.wrapped_nmf
+        cut = wrapped.cut_of(x)
+        f, g = wrapped.factors(wrapped.project(self.norm(x.movedim(1, -1))), cut)
+        return f, g, cut
 
 
 def make_mlp(channels: int, hidden: int, dropout: float) -> nn.Sequential:
@@ -126,7 +182,20 @@ def make_mlp(channels: int, hidden: int, dropout: float) -> nn.Sequential:
 
 
 class ResidualMLP(nn.Module):
-    """Z = MLP(LayerNorm(Y)) + Y, the second line of Eq. 4, with the MLP of Eq. 5."""
+    """Z = MLP(LayerNorm(Y)) + Y, the second line of Eq. 4, with the MLP of Eq. 5.
+
+    A map (B, C, *spatial) gives a map of the same shape.
+
+    Args:
+        channels: C.
+        hidden: The width between the two linear layers.
+        dropout: The rate of dropout after each of them.
+
+    >>> import torch
+    >>> from factorizer import ResidualMLP
+    >>> tuple(ResidualMLP(16, hidden=32)(torch.rand(1, 16, 8, 8, 8)).shape)
+    (1, 16, 8, 8, 8)
+    """
 
     def __init__(self, channels: int, hidden: int, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -134,7 +203,7 @@ class ResidualMLP(nn.Module):
         self.mlp = make_mlp(channels, hidden, dropout)
 
     def forward(self, x: Tensor, *, overwrite: bool = False) -> Tensor:
-        """`overwrite` lets inference put the result in the place of x."""
+        """(B, C, *spatial) -> (B, C, *spatial). Inference may `overwrite` x with the result."""
         overwrite = overwrite and not torch.is_grad_enabled()
         return apply_tiled(
             self.on_voxels, x, tilings=[Rows()], params=self.parameters(), overwrite=overwrite
@@ -145,8 +214,7 @@ class ResidualMLP(nn.Module):
 
 
 class Adapter(nn.Module):
-    """A pointwise layer without bias, from one map or several taken together to one of the width
-    wanted."""
+    """A linear layer on every voxel, without bias: several maps (B, C_i, *spatial) -> one map."""
 
     def __init__(self, in_channels: int, out_channels: int, *, dropout: float = 0.0) -> None:
         super().__init__()
@@ -161,9 +229,25 @@ class Adapter(nn.Module):
 
 
 class FactorizerBlock(nn.Module):
-    """Eq. 4, after an adapter where the width changes; None leaves a sub-block out.
+    """Eq. 4: a mixer, then an MLP. An adapter comes first where the width changes.
 
-    The mixer is the residual NMF, or what takes its place; its result must be a new map.
+    One or several maps, `in_channels` together, give one map (B, out_channels, *spatial).
+
+    Args:
+        in_channels: The channels of all input maps together.
+        out_channels: The channels of the result.
+        mixer: The residual NMF, or a layer that takes its place and returns a new map. None leaves
+            it out.
+        mlp: The residual MLP. None leaves it out.
+        dropout: The rate of dropout after the adapter.
+
+    >>> import torch
+    >>> from factorizer import NMF, FactorizerBlock, LocalMatricize
+    >>> from factorizer import ResidualMLP, ResidualNMF, WrappedNMF
+    >>> wrapped = WrappedNMF(16, LocalMatricize(4, 8), NMF(), spatial_size=(16, 16, 16))
+    >>> block = FactorizerBlock(8, 16, mixer=ResidualNMF(16, wrapped), mlp=ResidualMLP(16, 32))
+    >>> tuple(block(torch.rand(1, 8, 16, 16, 16)).shape)
+    (1, 16, 16, 16, 16)
     """
 
     def __init__(
@@ -176,17 +260,28 @@ class FactorizerBlock(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        same = in_channels == out_channels
-        self.adapter = (
-            nn.Identity() if same else Adapter(in_channels, out_channels, dropout=dropout)
-        )
+        self.adapter: nn.Module = nn.Identity()
+        if in_channels != out_channels:
+            self.adapter = Adapter(in_channels, out_channels, dropout=dropout)
         self.mixer = mixer or nn.Identity()
         self.mlp = mlp or nn.Identity()
 
     def forward(self, *maps: Tensor) -> Tensor:
+        """Maps (B, C_i, *spatial) -> (B, out_channels, *spatial)."""
         x = self.adapter(*maps)
         y = self.mixer(x)
         if isinstance(self.mlp, ResidualMLP):
-            is_ours = y is not x and not self.mixer._forward_hooks  # which may keep it
+            is_ours = y is not x and not self.mixer._forward_hooks  # a hook may keep it
             return self.mlp(y, overwrite=is_ours)
         return self.mlp(y)
+
+
+def nmf_blocks(network: nn.Module) -> dict[str, ResidualNMF]:
+    """The residual NMFs of a network along the data path, by module name."""
+    named = network.named_modules()
+    return {name: module for name, module in named if isinstance(module, ResidualNMF)}
+
+
+def nmf_layers(network: nn.Module) -> list[NMF]:
+    """The NMF layers of a network along the data path; empty if it has none."""
+    return [block.wrapped_nmf.nmf for block in nmf_blocks(network).values()]

@@ -1,11 +1,15 @@
 """Turn a feature map into a batch of matrices and back (Eq. 7-8, Algorithm 3).
 
-A matricization cuts a map into windows and the channels into heads of E channels; each window of
+A matricization cuts a map into windows, and its channels into heads of E channels. Each window of
 each head is one matrix of E rows and N voxels. Global: one window, the whole map. Local: a grid of
-windows. Shifted: the grid twice, the second time on the map rolled by half a window.
+windows. Shifted: two grids, the second on the map rolled by half a window.
 
-A `Grid` is one such cut. It works on channels-last maps (B, *spatial, C), where it moves whole runs
-of channels; `matricize` and `dematricize` work on maps (B, C, *spatial) and are exact inverses.
+A `Grid` is one such grid. It works on channels-last maps (B, *spatial, C), where it moves whole
+runs of channels. `matricize` and `dematricize` work on maps (B, C, *spatial) and are exact
+inverses.
+
+A `Cut` is what Eq. 6 needs of a matricization: `MapCut` for whole maps, `HeadCut` for windows that
+are cut already.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Self
+from typing import Protocol, Self
 
 import torch
 from torch import Tensor
@@ -26,7 +30,7 @@ AXES = {2: "HW", 3: "HWD"}
 
 @dataclass(frozen=True)
 class Grid:
-    """Non-overlapping windows over a map rolled by `shift` voxels along each axis."""
+    """Non-overlapping windows over a map that is rolled by `shift` voxels along each axis."""
 
     window: tuple[int, ...]
     shift: tuple[int, ...]
@@ -48,22 +52,26 @@ class Grid:
 def split_windows(x: Tensor, window: Sequence[int]) -> Tensor:
     """(B, *spatial, C) -> (B, *counts, *window, C), a view: Eq. 7 before flattening."""
     dims = len(window)
-    pairs = [n for s, p in zip(x.shape[1:-1], window, strict=True) for n in (s // p, p)]
-    x = x.reshape(x.shape[0], *pairs, x.shape[-1])  # (B, h, P, w, P, d, P, C)
+    sizes: list[int] = []
+    for s, p in zip(x.shape[1:-1], window, strict=True):
+        sizes += [s // p, p]
+    x = x.reshape(x.shape[0], *sizes, x.shape[-1])  # (B, h, P, w, P, d, P, C)
     return x.permute(0, *range(1, 2 * dims, 2), *range(2, 2 * dims + 1, 2), 2 * dims + 1)
 
 
 def merge_windows(x: Tensor) -> Tensor:
     """(B, *counts, *window, C) -> (B, *spatial, C), the inverse of `split_windows`."""
     dims = (x.ndim - 2) // 2
-    x = x.permute(0, *(a for i in range(1, dims + 1) for a in (i, i + dims)), 2 * dims + 1)
+    order: list[int] = []
+    for axis in range(1, dims + 1):
+        order += [axis, axis + dims]
+    x = x.permute(0, *order, 2 * dims + 1)  # (B, h, P, w, P, d, P, C)
     sizes = [x.shape[i] * x.shape[i + 1] for i in range(1, 2 * dims, 2)]
     return x.reshape(x.shape[0], *sizes, x.shape[-1])
 
 
 class Matricize(ABC):
-    """What the three matricizations share: heads, and the cut and the averaging over their
-    grids."""
+    """What the three matricizations share: the heads, and the average over their grids."""
 
     def __init__(self, head_dim: int) -> None:
         if head_dim < 1:
@@ -76,14 +84,14 @@ class Matricize(ABC):
 
     @abstractmethod
     def grids(self, spatial_size: Sequence[int]) -> tuple[Grid, ...]:
-        """The grids over a map of this size, whose reconstructions are averaged."""
+        """The grids over a map of this size. Their reconstructions are averaged."""
 
     def fitted(self, spatial_size: Sequence[int]) -> Self:
-        """The matricization that a model uses on a map of this size, any size."""
+        """The matricization for a map of this size, with windows that divide it."""
         return self
 
     def check_channels(self, channels: int) -> None:
-        """Raise unless the channels can be cut into heads."""
+        """Raise an error unless the channels can be cut into heads."""
         if channels % self.head_dim:
             raise FactorizerError(
                 f"{channels} channels cannot be cut into heads of head_dim {self.head_dim}; use a "
@@ -91,28 +99,24 @@ class Matricize(ABC):
             )
 
     def matricize(self, x: Tensor) -> Tensor:
-        """(B, C, *spatial) -> (B, heads, windows, E, N), the windows of one grid after those of the
-        other."""
+        """(B, C, *spatial) -> (B, heads, windows, E, N), all windows of the first grid first."""
         batch, channels, *size = x.shape
         self.check_channels(channels)
         maps = x.movedim(1, -1)
-        windows = torch.cat(
-            [grid.split(maps).unflatten(0, (batch, -1)) for grid in self.grids(size)], 1
-        )
+        parts = [grid.split(maps).unflatten(0, (batch, -1)) for grid in self.grids(size)]
+        windows = torch.cat(parts, 1)  # (B, windows, N, C)
         return windows.unflatten(-1, (-1, self.head_dim)).permute(0, 3, 1, 4, 2)
 
     def dematricize(self, matrices: Tensor, spatial_size: Sequence[int]) -> Tensor:
-        """(B, heads, windows, E, N) -> (B, C, *spatial); several grids are averaged."""
+        """(B, heads, windows, E, N) -> (B, C, *spatial), the average over the grids."""
         grids = self.grids(spatial_size)
-        expected = (
-            sum(prod(spatial_size) // prod(grid.window) for grid in grids),
-            prod(grids[0].window),
-        )
-        if (matrices.shape[2], matrices.shape[4]) != expected:
+        voxels = prod(grids[0].window)
+        count = len(grids) * prod(spatial_size) // voxels
+        if (matrices.shape[2], matrices.shape[4]) != (count, voxels):
             raise FactorizerError(
                 f"matrices of shape {tuple(matrices.shape)} do not come from a map of "
-                f"{tuple(spatial_size)} voxels, which has {expected[0]} windows of {expected[1]}; "
-                "give the spatial size of the matricized map"
+                f"{tuple(spatial_size)} voxels, which has {count} windows of {voxels}; give the "
+                "spatial size of the matricized map"
             )
         windows = matrices.permute(0, 2, 4, 1, 3).flatten(3)  # (B, windows, N, C)
         parts = zip(grids, windows.chunk(len(grids), 1), strict=True)
@@ -121,14 +125,40 @@ class Matricize(ABC):
 
 
 class GlobalMatricize(Matricize):
-    """Flatten the whole map: matrices of E rows and H W D columns (sec. 3.4.1)."""
+    """Flatten the whole map: matrices of E rows and H W D columns (Sec. 3.4.1).
+
+    Args:
+        head_dim: E, the channels of a head. It must divide the channels of the map.
+
+    >>> import torch
+    >>> from factorizer import GlobalMatricize
+    >>> x = torch.rand(1, 8, 16, 16, 16)
+    >>> matrices = GlobalMatricize(head_dim=4).matricize(x)
+    >>> tuple(matrices.shape)  # (B, heads, windows, E, N)
+    (1, 2, 1, 4, 4096)
+    """
 
     def grids(self, spatial_size: Sequence[int]) -> tuple[Grid, ...]:
         return (Grid(tuple(spatial_size), (0,) * len(spatial_size)),)
 
 
 class LocalMatricize(Matricize):
-    """Cut the map into a grid of windows: matrices of E rows and P^3 columns (Eq. 7)."""
+    """Cut the map into a grid of windows: matrices of E rows and P^3 columns (Eq. 7).
+
+    Args:
+        head_dim: E, the channels of a head. It must divide the channels of the map.
+        window: P, the voxels of a window along every axis, or one number per axis.
+
+    >>> import torch
+    >>> from factorizer import LocalMatricize
+    >>> x = torch.rand(1, 8, 16, 16, 16)
+    >>> local = LocalMatricize(head_dim=4, window=8)
+    >>> matrices = local.matricize(x)
+    >>> tuple(matrices.shape)  # (B, heads, windows, E, N)
+    (1, 2, 8, 4, 512)
+    >>> torch.equal(local.dematricize(matrices, (16, 16, 16)), x)
+    True
+    """
 
     def __init__(self, head_dim: int, window: int | Sequence[int]) -> None:
         super().__init__(head_dim)
@@ -145,26 +175,76 @@ class LocalMatricize(Matricize):
         return tuple(Grid(window, shift) for shift in self.shifts(window))
 
     def shifts(self, window: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """By how much the map is rolled, per grid and axis."""
+        """By how many voxels the map is rolled along each axis, for each grid."""
         return [(0,) * len(window)]
 
     def fitted(self, spatial_size: Sequence[int]) -> Self:
-        """The same with, per axis, the divisor of the map nearest to the window (the larger on a
-        tie); not 1, which would leave nothing to factorize."""
+        """The same matricization with a window that divides the map.
+
+        Along each axis it is the divisor nearest to the window, the larger one on a tie. It is not
+        1, which would leave nothing to factorize.
+        """
         window = per_axis(self.window, len(spatial_size), "window")
         fits = tuple(nearest_divisor(s, p) for s, p in zip(spatial_size, window, strict=True))
         return type(self)(self.head_dim, fits)
 
 
 class ShiftedWindowMatricize(LocalMatricize):
-    """Local windows, and again on the map rolled by half a window; both are averaged (Eq. 8)."""
+    """Local windows, and again on the map rolled by half a window; both are averaged (Eq. 8).
+
+    Args:
+        head_dim: E, the channels of a head. It must divide the channels of the map.
+        window: P, the voxels of a window along every axis, or one number per axis.
+
+    >>> import torch
+    >>> from factorizer import ShiftedWindowMatricize
+    >>> x = torch.rand(1, 8, 16, 16, 16)
+    >>> matrices = ShiftedWindowMatricize(head_dim=4, window=8).matricize(x)
+    >>> tuple(matrices.shape)  # (B, heads, windows of both grids, E, N)
+    (1, 2, 16, 4, 512)
+    """
 
     def shifts(self, window: tuple[int, ...]) -> list[tuple[int, ...]]:
         return [*super().shifts(window), tuple(p // 2 for p in window)]
 
 
+class Cut(Protocol):
+    """How channels-last voxels (..., C) become matrices (..., E, N), and the way back."""
+
+    def matricize(self, x: Tensor) -> Tensor: ...
+
+    def dematricize(self, matrices: Tensor) -> Tensor: ...
+
+
+@dataclass(frozen=True)
+class MapCut:
+    """The cut of a map (B, *spatial, C) of one size into (B, heads, windows, E, N)."""
+
+    kind: Matricize
+    spatial_size: tuple[int, ...]
+
+    def matricize(self, x: Tensor) -> Tensor:
+        return self.kind.matricize(x.movedim(-1, 1))
+
+    def dematricize(self, matrices: Tensor) -> Tensor:
+        return self.kind.dematricize(matrices, self.spatial_size).movedim(1, -1)
+
+
+@dataclass(frozen=True)
+class HeadCut:
+    """The cut of windows (windows, N, C) into heads (windows, heads, E, N)."""
+
+    head_dim: int
+
+    def matricize(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (-1, self.head_dim)).transpose(1, 2).contiguous().mT
+
+    def dematricize(self, matrices: Tensor) -> Tensor:
+        return matrices.permute(0, 3, 1, 2).flatten(2)
+
+
 def per_axis(value: int | Sequence[int], dims: int, name: str) -> tuple[int, ...]:
-    """One number per axis, from one for all or one for each."""
+    """One number per axis, from one number for all axes or from one for each."""
     if dims not in AXES:
         raise FactorizerError(
             f"a map has {dims} axes besides batch and channels; it must have 2 or 3"
@@ -178,7 +258,7 @@ def per_axis(value: int | Sequence[int], dims: int, name: str) -> tuple[int, ...
 
 
 def nearest_divisor(size: int, target: int) -> int:
-    """The divisor of `size` nearest to `target`, the larger on a tie; 1 only for 1."""
+    """The divisor of `size` nearest to `target`, the larger on a tie; 1 only if either is 1."""
     smallest = 1 if size == 1 or target == 1 else 2
     divisors = [d for d in range(smallest, size + 1) if size % d == 0]
     return min(divisors, key=lambda d: (abs(d - target), -d))

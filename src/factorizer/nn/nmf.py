@@ -1,8 +1,8 @@
 """Nonnegative matrix factorization as a differentiable layer (Eq. 9-14, Algorithms 1 and 2).
 
-A nonnegative matrix X (M x N) is approximated by F G^T with F (M x R) and G (N x R), starting from
-fixed pseudo-random factors and running T updates. Everything here is pure tensor code over any
-leading dimensions; `NMF` is the thin module on top.
+A nonnegative matrix X (M x N) is approximated by F G^T with F (M x R) and G (N x R). T updates
+start from fixed pseudo-random factors. Everything here is pure tensor code over any leading
+dimensions; `NMF` is the thin module on top.
 """
 
 from __future__ import annotations
@@ -36,9 +36,8 @@ def leading_direction(gram: Tensor, start: Tensor, num_iters: int) -> Tensor:
 
     gram (..., M, M), start = X g_0 (..., M) -> f (..., M), unit norm (zero where X is zero).
     """
-    # Neither scale below changes the direction, so both are constants to the gradient. With A
-    # scaled to
-    # unit trace a step shrinks v at most M-fold: rescaling now and then keeps it in range.
+    # Neither scale below changes the direction, so both are constants to the gradient. With A of
+    # unit trace a step shrinks v at most M-fold, so that rescaling now and then keeps it in range.
     gram = gram / trace(gram.detach())
     v = start / norm(start.detach())
     for t in range(1, num_iters):
@@ -67,16 +66,16 @@ def trace(gram: Tensor) -> Tensor:
 
 
 def norm(v: Tensor) -> Tensor:
-    """|v| of vectors (..., M), kept away from zero: dividing by it never enlarges v beyond unit
-    norm."""
+    """|v| of vectors (..., M) as (..., 1), kept away from zero: v / |v| has at most unit norm."""
     return torch.linalg.vector_norm(v, dim=-1, keepdim=True).clamp_min(1e-17)
 
 
 def draw_uniform(seed: Tensor, count: int, stream: int) -> Tensor:
     """`count` pseudo-random numbers ~ U(0, 1) from an integer hash of (seed, stream, index).
 
-    Only exact integer arithmetic modulo the prime p = 2^31 - 1 (x -> x^5 is a permutation there),
-    so any device, export or compiler gives the same bits, and a prefix does not depend on `count`.
+    The hash is exact integer arithmetic modulo the prime p = 2^31 - 1, where x -> x^5 is a
+    permutation. Any device, export or compiler therefore gives the same bits. The first numbers do
+    not depend on `count`.
     """
     p = 2**31 - 1
     x = torch.arange(1, count + 1, device=seed.device)
@@ -88,29 +87,46 @@ def draw_uniform(seed: Tensor, count: int, stream: int) -> Tensor:
 
 
 def full_precision(x: Tensor) -> AbstractContextManager[Any]:
-    """Autocast off on the device of x: the divisions of NMF need the range of float32."""
-    return (
-        nullcontext() if x.device.type == "meta" else torch.autocast(x.device.type, enabled=False)
-    )
+    """A context without autocast on the device of x. Divisions in NMF need float32's range."""
+    if x.device.type == "meta":
+        return nullcontext()
+    return torch.autocast(x.device.type, enabled=False)
 
 
 def widen(x: Tensor) -> Tensor:
-    """Half precision to float32; anything else as it is."""
+    """Half precision becomes float32; any other tensor stays as it is."""
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 class NMF(nn.Module):
-    """Low-rank approximation of nonnegative matrices (..., M, N), differentiable through all
-    updates.
+    """Low-rank approximation F G^T of nonnegative matrices (..., M, N) (Eq. 9-14).
 
-    `rank` (R), `num_iters` (T), `solver` and `bypass` (output = input) may be changed at any time,
-    also after training. Solvers are "hals" and "mu", and those of variants.py: "semi", which takes
-    matrices of any sign, "convex", "greedy", which leaves terms out where the rest is below
-    `tolerance` times the matrix, and "joint", which adds to the R terms one whose column of F is
-    the same for all matrices along the last leading dimension. The initial factors ~ U(0, 1) follow
-    from `seed`, a buffer that travels in the checkpoint, whatever the size of the matrices. They
-    are meant for matrices of unit mean, to which X is scaled first; with rank 1 or "mu" the scale
-    of F_0 has no effect.
+    Gradients pass through all updates. The attributes `rank`, `num_iters`, `solver` and `bypass`
+    (output = input) may be changed at any time, also after training.
+
+    The initial factors ~ U(0, 1) follow from `seed`, whatever the size of the matrices. They are
+    meant for matrices of unit mean, so X is scaled to unit mean first. With rank 1 or "mu" the
+    scale of F_0 has no effect.
+
+    Args:
+        rank: R, the number of terms.
+        num_iters: T, the number of updates of each factor.
+        solver: "hals" (Algorithm 2) or "mu" (Algorithm 1), or one of variants.py. "semi" takes
+            matrices of any sign. "convex" makes F from columns of X. "greedy" chooses the rank of
+            each matrix. "joint" adds a term whose column of F is the same for all matrices along
+            the last leading dimension.
+        tolerance: "greedy" stops when the rest is below this share of the matrix.
+        seed: Where the initial factors follow from. It is saved in checkpoints.
+
+    >>> import torch
+    >>> from factorizer import NMF
+    >>> nmf = NMF(rank=2, num_iters=20)
+    >>> x = torch.rand(5, 8, 64)
+    >>> tuple(nmf(x).shape)
+    (5, 8, 64)
+    >>> f, g = nmf.factorize(x)
+    >>> tuple(f.shape), tuple(g.shape)
+    ((5, 8, 2), (5, 64, 2))
     """
 
     seed: Tensor
@@ -125,42 +141,44 @@ class NMF(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.rank, self.num_iters, self.solver, self.bypass = rank, num_iters, solver, False
+        self.rank = rank
+        self.num_iters = num_iters
+        self.solver = solver
+        self.bypass = False
         self.tolerance = tolerance
         self.register_buffer("seed", torch.tensor(seed))
         self.check()
 
     def check(self) -> None:
-        """Raise if an attribute was set to a value that has no meaning."""
+        """Raise an error if an attribute was set to a value that has no meaning."""
         for name in ("rank", "num_iters"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 raise FactorizerError(
                     f"{name} is {value!r}; it must be a whole number of at least 1"
                 )
-        if self.solver not in (*SOLVERS, *VARIANTS):
-            raise FactorizerError(
-                f"solver is {self.solver!r}; choose one of {', '.join((*SOLVERS, *VARIANTS))}"
-            )
+        known = (*SOLVERS, *VARIANTS)
+        if self.solver not in known:
+            raise FactorizerError(f"solver is {self.solver!r}; choose one of {', '.join(known)}")
 
     @property
     def takes_any_sign(self) -> bool:
-        """Whether matrices need not be nonnegative: then no ReLU is needed before."""
+        """Whether matrices may be negative, so that no ReLU is needed before."""
         return self.solver == "semi"
 
     @property
     def is_rank_one_iteration(self) -> bool:
-        """Whether the factorization is T power steps, for which there is a fast path."""
+        """Whether the factorization is T power steps, for which a fast path exists."""
         return self.rank == 1 and self.solver in SOLVERS
 
     @property
     def joins_windows(self) -> bool:
-        """Whether the windows of a map (..., windows, M, N) must come together."""
+        """Whether all windows of a map must come together, as (..., windows, M, N)."""
         return self.solver == "joint"
 
     @property
     def terms(self) -> int:
-        """Columns of F and G."""
+        """The number of columns of F and G."""
         return self.rank + self.joins_windows
 
     def extra_repr(self) -> str:
@@ -182,10 +200,10 @@ class NMF(nn.Module):
         return (f @ g.mT).to(x.dtype)
 
     def factorize(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x (..., M, N), nonnegative (but for "semi") -> F (..., M, R) with unit columns, G (...,
-        N, R) with the scale.
+        """x (..., M, N) -> F (..., M, R) with unit columns and G (..., N, R) with the scale.
 
-        Half precision is factorized in float32, whose range the divisions need.
+        x must be nonnegative, except for "semi". Half precision is factorized in float32, whose
+        range the divisions need.
         """
         self.check()
         if x.ndim < 2:
@@ -199,14 +217,16 @@ class NMF(nn.Module):
             # The first HALS sweep weighs X against F_0: at unit mean the result scales with X.
             together = (-3, -2, -1) if self.joins_windows and x.ndim > 2 else (-2, -1)
             scale = x.abs().mean(together, keepdim=True).clamp_min(TINY)
-            x = x / scale
             f, g = (t.expand(*x.shape[:-2], -1, -1) for t in (f, g))
-            if self.solver in VARIANTS:
-                f, g = unit_columns(*VARIANTS[self.solver](x, f, g, self.num_iters, self.tolerance))
-                return f, g * scale
-            update = SOLVERS[self.solver]
-            for _ in range(self.num_iters):
-                f = update(x, f, g)
-                g = update(x.mT, g, f)
-            f, g = unit_columns(f, g)
+            f, g = unit_columns(*self.solve(x / scale, f, g))
             return f, g * scale
+
+    def solve(self, x: Tensor, f: Tensor, g: Tensor) -> tuple[Tensor, Tensor]:
+        """F and G after T updates of F_0 (..., M, R) and G_0 (..., N, R)."""
+        if self.solver in VARIANTS:
+            return VARIANTS[self.solver](x, f, g, self.num_iters, self.tolerance)
+        update = SOLVERS[self.solver]
+        for _ in range(self.num_iters):
+            f = update(x, f, g)
+            g = update(x.mT, g, f)
+        return f, g

@@ -6,12 +6,13 @@ holds the factor f of head h in the rows of head h and zeros elsewhere:
     A = X_h^T X_h,  b = X_h^T g_0,  f = leading_direction(A, b)     (Eq. 14)
     G = X U,  Y = G M + bias,  M = U^T W^T
 
-Projecting the reconstruction G U^T by W is projecting U: the N x C reconstruction is never made,
-and W meets one vector per head instead of N. The backward pass is written out because automatic
-differentiation would lay out its products badly and take several times as long.
+To project the reconstruction G U^T by W is to project U. The N x C reconstruction is therefore
+never made, and W meets one vector per head instead of N. The backward pass is written out because
+automatic differentiation would lay out its products badly and take several times as long.
 
-One head is too small a product for a processor: the E x E matrices of some neighbouring heads are
-kept as the diagonal blocks of one K x K matrix, and vectors of all heads as rows of C numbers.
+The product of one head is too small for a processor. The E x E matrices of some neighbouring heads
+are therefore the diagonal blocks of one K x K matrix, and the vectors of all heads are rows of C
+numbers.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class _RankOneMix(torch.autograd.Function):
         dweight = dm.flatten(0, 1).mT @ u.flatten(0, 1)
         du = torch.baddbmm(dm @ weight, dg, x)
         df = (du * heads.rows).sum(1).view_as(f)
-        # f = v / |v|, v = A v' and so on down to b
+        # f = v / |v|, v = A v', and so on back to b
         dv = (df - f * (f * df).sum(-1, keepdim=True)) / length
         dsteps = []
         for t in reversed(range(1, len(ctx.steps))):
@@ -85,9 +86,8 @@ class _RankOneMix(torch.autograd.Function):
         dx = left.mT @ torch.cat((u, db), 1)
         if dsteps:  # A = X^T X: dX = X (dA + dA^T), dA the sum of dv v'^T
             before = ctx.steps[-2::-1]
-            heads.add_product(
-                dx, x, torch.stack(dsteps + before, -1), torch.stack(before + dsteps, -1), scale
-            )
+            left, right = torch.stack(dsteps + before, -1), torch.stack(before + dsteps, -1)
+            heads.add_product(dx, x, left, right, scale)
         return dx, None, dweight, dy.sum((0, 1)), None, None
 
 
@@ -98,28 +98,24 @@ def normalize(v: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Heads:
-    """How C channels fall into heads of E, taken together in groups of K channels."""
+    """How C channels form heads of E channels, and the heads groups of K channels."""
 
     def __init__(self, x: Tensor, head_dim: int) -> None:
         channels = x.shape[-1]
         self.head_dim = head_dim
         self.group = head_dim * gcd(channels // head_dim, max(1, 16 // head_dim))  # K
         head = torch.arange(channels, device=x.device) // head_dim
-        self.rows = (head[::head_dim, None] == head).to(
-            x.dtype
-        )  # (heads, C), ones at a head's own channels
-        self.blocks = (head[: self.group, None] == head[: self.group]).to(
-            x.dtype
-        )  # (K, K), block diagonal
+        own = head[::head_dim, None] == head  # (heads, C), true at a head's own channels
+        blocks = head[: self.group, None] == head[: self.group]  # (K, K), block diagonal
+        self.rows = own.to(x.dtype)
+        self.blocks = blocks.to(x.dtype)
 
     def grams(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """X_h^T X_h of every head, scaled to unit trace (windows, C / K, K, K), and the scale."""
         grams = torch.stack([part.mT @ part for part in x.split(self.group, -1)], 1)
         traces = grams.diagonal(dim1=-2, dim2=-1).unflatten(-1, (-1, self.head_dim)).sum(-1)
-        scale = traces.clamp_min(TINY).reciprocal()[..., None, None] * self.blocks.unflatten(
-            0, (-1, self.head_dim)
-        )
-        scale = scale.view_as(grams)
+        per_head = traces.clamp_min(TINY).reciprocal()[..., None, None]
+        scale = (per_head * self.blocks.unflatten(0, (-1, self.head_dim))).view_as(grams)
         return grams.mul_(scale), scale
 
     def multiply(self, gram: Tensor, v: Tensor) -> Tensor:
@@ -130,7 +126,6 @@ class Heads:
         """dX_h += X_h (P_h Q_h^T) scale, in place; p, q (windows, heads, E, S)."""
         p, q = (t.view(len(x), -1, self.group, t.shape[-1]) for t in (p, q))
         products = (p @ q.mT).mul_(scale)
-        for part, dpart, product in zip(
-            x.split(self.group, -1), dx.split(self.group, -1), products.unbind(1), strict=True
-        ):
+        parts, dparts = x.split(self.group, -1), dx.split(self.group, -1)
+        for part, dpart, product in zip(parts, dparts, products.unbind(1), strict=True):
             dpart += part @ product

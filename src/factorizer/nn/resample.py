@@ -1,8 +1,8 @@
 """Down- and upsampling by convolutions whose kernel is their stride (Fig. 1).
 
-Such a convolution is a matrix product on windows of the fine map. PyTorch's forward and input
-gradient are fast on CPU; its weight gradient takes five times as long as that product, so it is
-written here.
+Such a convolution is a matrix product on windows of the fine map. PyTorch's forward pass and input
+gradient are fast on a CPU. Its weight gradient takes five times as long as that product, so the
+product is written here.
 """
 
 from __future__ import annotations
@@ -81,8 +81,10 @@ class _Upsample(torch.autograd.Function):
 
 
 def weight_gradient(*, fine: Tensor, coarse: Tensor, weight: Tensor) -> Tensor:
-    """Sum over windows of coarse (B, O, ...) x fine (B, I, ...), in slices that stay in cache ->
-    (O, I, *stride)."""
+    """Sum over windows of coarse (B, O, ...) x fine (B, I, ...) -> (O, I, *stride).
+
+    It is added up in slices that stay in the cache.
+    """
     coarse, fine = coarse.movedim(1, -1), fine.movedim(1, -1)
     windows = split_windows(fine, weight.shape[2:])  # (B, *counts, *stride, I)
     total = widen(weight.new_zeros(weight.shape[0], weight[0].numel()))

@@ -1,16 +1,16 @@
 """Apply a function to a feature map tile by tile.
 
-The networks here are bound by memory traffic, not arithmetic: a 64^3 map of 32 channels is 32 MiB,
-and writing and reading back each intermediate of a block costs more than computing it. A tile of a
-few MiB stays in the processor's cache instead. In training only the input is kept; the backward
-pass computes each tile's intermediates again, in cache, so that a block's memory is that of its
-input.
+The networks here are bound by memory traffic, not by arithmetic. A 64^3 map of 32 channels has 32
+MiB, and to write and read back each intermediate of a block costs more than to compute it. A tile
+of a few MiB stays in the processor's cache instead. In training only the input is kept. The
+backward pass computes the intermediates of each tile again, in the cache, so that a block needs as
+much memory as its input.
 
-The result is that of applying the function to the whole map at once, up to rounding. That is also
-what happens where tiles are no use: on a GPU, under autocast, and when a model is compiled,
+The result is that of the function on the whole map, up to rounding. Where tiles are no use, the
+function is applied to the whole map: on a GPU, under autocast, and when a model is compiled,
 exported or traced.
 
-Hooks on modules inside the function see parts instead of maps, and see them again in the backward
+Hooks on modules inside the function see parts instead of maps. They see them again in the backward
 pass.
 """
 
@@ -39,7 +39,7 @@ WRITE, ADD = Tensor.copy_, Tensor.add_  # the first tiling writes its tiles, the
 class Tile(Protocol):
     """A part of a channels-last map (B, *spatial, C) that can be read and written.
 
-    With several tilings a part that was read is scaled in place: such tiles must read copies.
+    With several tilings a part is scaled in place after it was read, so it must be a copy.
     """
 
     def read(self, x: Tensor) -> Tensor: ...
@@ -66,9 +66,9 @@ def apply_tiled(
 ) -> Tensor:
     """Apply `fn` to the parts of maps (B, C, *spatial) and average over the tilings.
 
-    `fn` takes a part (..., C) of each map and returns one of the same shape but for C; `params` are
-    the tensors it uses that may need a gradient. `overwrite` allows the result to take the place of
-    the map where nothing else needs it: with one tiling, one width, and no gradients.
+    `fn` takes a part (..., C) of each map and returns a part of the same shape, except for C.
+    `params` are the tensors that it uses and that may need a gradient. `overwrite` lets the result
+    replace the map; it needs one tiling, one width and no gradients.
     """
     maps = tuple(x.movedim(1, -1) for x in maps)  # (B, *spatial, C)
     params = tuple(params)
@@ -85,8 +85,7 @@ def apply_tiled(
 
 
 def is_eager_cpu(x: Tensor) -> bool:
-    """Whether x is computed on here and now by the CPU, in its own precision: where tiles are of
-    use."""
+    """Whether the CPU computes with x now and in its own precision, so that tiles are of use."""
     return x.device.type == "cpu" and not is_captured() and not torch.is_autocast_enabled("cpu")
 
 
@@ -124,11 +123,10 @@ class _Tiled(torch.autograd.Function):
     def forward(
         ctx: Any, fn: TileFunction, tilings: Sequence[Tiling], num_maps: int, *tensors: Tensor
     ) -> Tensor:
-        ctx.fn, ctx.tilings, ctx.num_maps, ctx.settings = fn, tilings, num_maps, settings_of(fn)
+        ctx.fn, ctx.tilings, ctx.num_maps = fn, tilings, num_maps
+        ctx.settings = settings_of(fn)
         ctx.save_for_backward(*tensors)
-        ctx.rng_state = (
-            torch.get_rng_state()
-        )  # for dropout in fn: the backward draws the same masks
+        ctx.rng_state = torch.get_rng_state()  # so that dropout draws the same masks in backward
         return forward_tiled(fn, tensors[:num_maps], tilings)
 
     @staticmethod
@@ -138,8 +136,8 @@ class _Tiled(torch.autograd.Function):
             raise RuntimeError(
                 "a layer's settings (train or eval, rank, num_iters, solver, bypass) or its "
                 "weights were exchanged between the forward and the backward pass, which computes "
-                "with them again; exchange them before the forward pass, and back after the "
-                "backward pass"
+                "with them again; exchange them before the forward pass, and restore them after "
+                "the backward pass"
             )
         saved = ctx.saved_tensors  # taken once, as activation checkpointing asks
         maps, params = saved[: ctx.num_maps], saved[ctx.num_maps :]
@@ -172,8 +170,10 @@ class _Tiled(torch.autograd.Function):
 
 
 def settings_of(fn: TileFunction) -> list[Any] | None:
-    """What besides the values of its parameters determines a module's method: the modes and
-    settings of its parts, and which tensors its parameters are."""
+    """What determines the result of a module's method, besides the values of its parameters.
+
+    These are the modes and settings of its parts, and which tensors its parameters are.
+    """
     owner = getattr(fn, "__self__", None)
     if not isinstance(owner, nn.Module):
         return None
@@ -271,7 +271,7 @@ class Windows:
 
 
 def locate(start: int, stop: int, shift: int, size: int) -> tuple[tuple[slice, slice], ...]:
-    """Where voxels start..stop of a rolled axis come from: (slice of the box, slice of the map)."""
+    """Where voxels start..stop of a rolled axis are: (slice of the box, slice of the map)."""
     first, length = (start - shift) % size, stop - start
     left = min(length, size - first)
     pieces = [(slice(0, left), slice(first, first + left))]

@@ -1,7 +1,7 @@
-"""The U-shape of Fig. 1, shared by every system that only exchanges the block. It knows no NMF.
+"""The U-shape of Fig. 1. Systems that differ only in the block share it. It knows no NMF.
 
-Maps are (B, C, *spatial) as everywhere in PyTorch, but lie channels last in memory, where pointwise
-layers are plain matrix products and the blocks run fastest.
+Maps are (B, C, *spatial), as everywhere in PyTorch. In memory their channels come last: pointwise
+layers are then plain matrix products, and the blocks run fastest.
 """
 
 from __future__ import annotations
@@ -21,12 +21,43 @@ MakeBlock = Callable[[int, int, tuple[int, ...]], nn.Module]
 
 
 class UNet(nn.Module):
-    """Encoder, bridge and decoder with skip connections and deep supervision.
+    """Encoder, bridge and decoder with skip connections and deep supervision (Fig. 1).
 
-    Level 0 is the full resolution and the last level the bridge. `make_block(in_channels,
-    out_channels, spatial_size)` makes every block; the first block of a decoder level takes the
-    skip and the upsampled map together. In training with `deep_supervision` the output is a list of
-    logit maps, full resolution first; otherwise it is the one full-resolution map.
+    Images (B, in_channels, *spatial) give logits (B, out_channels, *spatial). In training with
+    `deep_supervision` they give a list of logit maps, the full resolution first. Level 0 has the
+    full resolution, and the last level is the bridge.
+
+    Args:
+        in_channels: The channels of the images.
+        out_channels: The maps of logits.
+        spatial_size: The size of the images that the network is meant for. Every axis must be a
+            multiple of its total stride. Images of other such sizes work too.
+        make_block: `make_block(in_channels, out_channels, spatial_size)` makes every block. The
+            first block of a decoder level takes the skip and the upsampled map.
+        widths: The channels of each level.
+        depths: The blocks of each level, 1 unless given.
+        strides: The stride from each level to the next: one number, one per level, or one per
+            level and axis.
+        deep_supervision: Whether the network has heads on up to three levels.
+        position_embedding: Whether the bridge adds a learned position embedding.
+        dropout: The rate of dropout after the position embedding.
+
+    >>> import torch
+    >>> from factorizer import FactorizerBlock, ResidualMLP, UNet
+    >>> def make_block(in_channels, out_channels, spatial_size):
+    ...     mlp = ResidualMLP(out_channels, 2 * out_channels)
+    ...     return FactorizerBlock(in_channels, out_channels, mixer=None, mlp=mlp)
+    >>> unet = UNet(
+    ...     in_channels=1,
+    ...     out_channels=2,
+    ...     spatial_size=(16, 16, 16),
+    ...     make_block=make_block,
+    ...     widths=(8, 16, 32),
+    ... )
+    >>> [tuple(logits.shape) for logits in unet(torch.rand(1, 1, 16, 16, 16))]
+    [(1, 2, 16, 16, 16), (1, 2, 8, 8, 8)]
+    >>> tuple(unet.eval()(torch.rand(1, 1, 16, 16, 16)).shape)
+    (1, 2, 16, 16, 16)
     """
 
     def __init__(
@@ -51,7 +82,8 @@ class UNet(nn.Module):
             raise FactorizerError(
                 f"widths is {tuple(widths)}; give at least 2, the last for the bridge"
             )
-        self.in_channels, self.deep_supervision = in_channels, deep_supervision
+        self.in_channels = in_channels
+        self.deep_supervision = deep_supervision
         level_strides = per_level(strides, len(widths) - 1, dims)
         self.total_stride = tuple(prod(axis) for axis in zip(*level_strides, strict=True))
         depths = tuple(depths) if depths is not None else (1,) * len(widths)
@@ -60,17 +92,13 @@ class UNet(nn.Module):
                 f"depths is {depths}; give {len(widths)} positive numbers, one per width"
             )
         self.check_size(spatial_size)
-        sizes = [tuple(spatial_size)]
-        for stride in level_strides:
-            sizes.append(tuple(n // s for n, s in zip(sizes[-1], stride, strict=True)))
+        sizes = sizes_of_levels(spatial_size, level_strides)
 
         def stage(level: int, in_width: int) -> Stage:
-            blocks = [make_block(in_width, widths[level], sizes[level])]
-            blocks += [
-                make_block(widths[level], widths[level], sizes[level])
-                for _ in range(depths[level] - 1)
-            ]
-            return Stage(blocks)
+            width, size = widths[level], sizes[level]
+            first = make_block(in_width, width, size)
+            others = [make_block(width, width, size) for _ in range(depths[level] - 1)]
+            return Stage([first, *others])
 
         levels = range(len(widths) - 1)
         self.stem = CONV[dims](in_channels, widths[0], 3, padding=1, bias=False)
@@ -78,9 +106,9 @@ class UNet(nn.Module):
         self.down = nn.ModuleList(
             Downsample(widths[i], widths[i + 1], level_strides[i]) for i in levels
         )
-        self.position = (
-            nn.Parameter(torch.randn(1, widths[-1], *sizes[-1])) if position_embedding else None
-        )
+        self.position: nn.Parameter | None = None
+        if position_embedding:
+            self.position = nn.Parameter(torch.randn(1, widths[-1], *sizes[-1]))
         self.dropout = nn.Dropout(dropout)
         self.bridge = stage(len(widths) - 1, widths[-1])
         self.up = nn.ModuleList(
@@ -93,7 +121,8 @@ class UNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor | list[Tensor]:
         """(B, in_channels, *spatial) -> logits (B, out_channels, *spatial), or a list of them."""
         self.check_input(x)
-        x, skips = conv_few_channels(x, self.stem), []
+        x = conv_few_channels(x, self.stem)
+        skips = []
         for block, down in zip(self.encoder, self.down, strict=True):
             skips.append(block(x))
             x = down(skips[-1])
@@ -108,13 +137,13 @@ class UNet(nn.Module):
         return logits if supervised else logits[0]
 
     def add_position(self, x: Tensor) -> Tensor:
-        """Add the position embedding, resized when the map has another size than at
-        construction."""
+        """Add the position embedding, resized if the map has another size than at construction."""
         if self.position is None:
             return x
         return self.dropout(x + resize_position(self.position, x.shape[2:]))
 
     def check_input(self, x: Tensor) -> None:
+        """Raise an error unless x is (B, in_channels, *spatial) of a possible size."""
         dims = len(self.total_stride)
         if x.ndim != dims + 2 or x.shape[1] != self.in_channels:
             expected = ", ".join(AXES[dims])
@@ -125,8 +154,7 @@ class UNet(nn.Module):
         self.check_size(x.shape[2:])
 
     def check_size(self, spatial_size: Sequence[int]) -> None:
-        """Every axis must halve (or whatever its strides say) without remainder down to the
-        bridge."""
+        """Raise an error unless every axis is a multiple of its total stride."""
         axes = AXES[len(self.total_stride)]
         for axis, size, total in zip(axes, spatial_size, self.total_stride, strict=True):
             if size < 1 or size % total:
@@ -138,7 +166,7 @@ class UNet(nn.Module):
 
 
 class Stage(nn.ModuleList):
-    """The blocks of one level, one after the other; the first may take several maps."""
+    """The blocks of one level, one after the other. The first may take several maps."""
 
     def forward(self, *maps: Tensor) -> Tensor:
         for block in self:
@@ -147,18 +175,27 @@ class Stage(nn.ModuleList):
 
 
 def resize_position(position: Tensor, size: Sequence[int]) -> Tensor:
-    """A position embedding (1, C, *spatial), interpolated linearly where the map has another
-    size."""
+    """A position embedding (1, C, *spatial), interpolated linearly to a map of another size."""
     if position.shape[2:] == size:
         return position
     mode = {2: "bilinear", 3: "trilinear"}[position.ndim - 2]
     return F.interpolate(position, size, mode=mode, align_corners=False)
 
 
+def sizes_of_levels(
+    spatial_size: Sequence[int], level_strides: Sequence[tuple[int, ...]]
+) -> list[tuple[int, ...]]:
+    """The spatial size of every level, from the finest to the bridge."""
+    sizes = [tuple(spatial_size)]
+    for stride in level_strides:
+        sizes.append(tuple(n // s for n, s in zip(sizes[-1], stride, strict=True)))
+    return sizes
+
+
 def per_level(
     strides: int | Sequence[int | Sequence[int]], levels: int, dims: int
 ) -> list[tuple[int, ...]]:
-    """One stride per level and axis, from one for all, one per level, or one per level and axis."""
+    """One stride per level and axis, from one for all, one per level, or all of them."""
     values = [strides] * levels if isinstance(strides, int) else list(strides)
     if len(values) != levels:
         raise FactorizerError(
@@ -170,8 +207,8 @@ def per_level(
 def conv_few_channels(x: Tensor, conv: nn.Conv2d | nn.Conv3d) -> Tensor:
     """The stem convolution, channels last.
 
-    CPU convolutions are several times slower when the input channels do not fill a vector of eight,
-    as images never do; zero channels make them.
+    A convolution on a CPU is several times slower if the input channels do not fill a vector of
+    eight, which those of images never do. Channels of zeros are added to fill it.
     """
     layout = {4: torch.channels_last, 5: torch.channels_last_3d}[x.ndim]
     missing = -x.shape[1] % 8 if x.device.type == "cpu" else 0

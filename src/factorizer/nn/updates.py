@@ -1,8 +1,7 @@
-"""One update of a factor with the other fixed (Algorithms 1 and 2), for matrices with any leading
-dimensions.
+"""One update of a factor with the other fixed (Algorithms 1 and 2).
 
-X (..., M, N) is approximated by F G^T with F (..., M, R) and G (..., N, R). The update of G is the
-same on X^T.
+X (..., M, N) is approximated by F G^T with F (..., M, R) and G (..., N, R). The update of G is that
+of F on X^T.
 """
 
 from __future__ import annotations
@@ -14,9 +13,10 @@ from torch import Tensor
 
 Update = Callable[[Tensor, Tensor, Tensor], Tensor]
 
-# Squares below this count as zero: X itself is then below 1e-17, far under any real activation.
+# Squares below this count as zero. X itself is then below 1e-17, far below any real activation.
 TINY = 1e-35
-# of the largest square: a column below it is rounding noise, and to divide by it explodes
+# A column whose square is below this share of the largest is rounding noise: dividing by it would
+# explode.
 ROUNDING = 1e-10
 
 
@@ -25,9 +25,9 @@ def hals_update(
 ) -> Tensor:
     """One sweep over the columns of F with G fixed (Algorithm 2, lines 3-5; Eq. 13).
 
-    Each column becomes the minimiser with the others as they are. A column whose partner is zero
+    Each column becomes the minimiser with the other columns fixed. A column whose partner is zero
     has no unique minimiser and keeps its value. The first `shared` columns are the same for all
-    matrices along the last leading dimension, whose errors add up.
+    matrices along the last leading dimension: they minimise the sum of the errors.
     """
     a, b = x @ g, g.mT @ g  # (..., M, R), (..., R, R)
     largest = b.detach().diagonal(dim1=-2, dim2=-1).amax(-1, keepdim=True)
@@ -39,12 +39,15 @@ def hals_update(
             if other != r:
                 numerator = numerator - b[..., other, r, None] * column
         if r < shared:
-            numerator, norm2, least = (
-                t.sum(-2, keepdim=True).expand_as(t) for t in (numerator, norm2, least)
-            )
+            numerator, norm2, least = map(sum_over_matrices, (numerator, norm2, least))
         best = numerator / norm2.clamp_min(least)
         columns[r] = torch.where(norm2 > least, best.relu() if nonnegative else best, old)
     return torch.stack(columns, -1)
+
+
+def sum_over_matrices(v: Tensor) -> Tensor:
+    """The sum of v (..., matrices, M) over the matrices, for each of them: the same shape."""
+    return v.sum(-2, keepdim=True).expand_as(v)
 
 
 def mu_update(x: Tensor, f: Tensor, g: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
-"""Factorizations that the paper names as future work (Sec. 6), each a function of X (..., M, N) and
-first factors.
+"""Factorizations that the paper names as future work (Sec. 6).
 
-All return F (..., M, R) and G (..., N, R) with G >= 0 and X about F G^T, by tensor code that
-gradients pass through.
+Each is a function of X (..., M, N), initial factors F_0 (..., M, R) and G_0 (..., N, R), the number
+of iterations T and a tolerance. It returns F (..., M, R) and G (..., N, R) with G >= 0 and F G^T
+near X. Gradients pass through all of them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from factorizer.nn.updates import hals_update
 
-# beside entries of about one: under a root, where a gradient would leave the range of float32
+# small beside entries of about one; keeps gradients of roots and quotients in the range of float32
 SMALL = 1e-7
 Variant = Callable[[Tensor, Tensor, Tensor, int, float], tuple[Tensor, Tensor]]
 
@@ -22,9 +22,9 @@ Variant = Callable[[Tensor, Tensor, Tensor, int, float], tuple[Tensor, Tensor]]
 def semi_nmf(
     x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float
 ) -> tuple[Tensor, Tensor]:
-    """F of any sign, so that X may have any: columns in turn, as in HALS, each the minimiser with
-    the others fixed.
+    """F of any sign, so that X may have any sign.
 
+    The columns are updated in turn, as in HALS: each becomes the minimiser with the others fixed.
     C. Ding, T. Li, M. Jordan, "Convex and semi-nonnegative matrix factorizations", IEEE TPAMI 32
     (2010).
     """
@@ -37,13 +37,12 @@ def semi_nmf(
 def joint_nmf(
     x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float
 ) -> tuple[Tensor, Tensor]:
-    """Local and global context in one objective: a first pattern of all windows together, the
-    others of each its own.
+    """Local and global context in one objective: all windows share the first column of F.
 
-    The windows w of a map lie along the last leading dimension. Minimised is the sum over them of
-    |X_w - f_0 a_w^T - F_w G_w^T|^2, where f_0, the first column of F, is the same for all: HALS, in
-    which the update of f_0 adds up over the windows. So what is anywhere in the map tells on every
-    window.
+    The windows w of a map lie along the last leading dimension. The objective is the sum over them
+    of |X_w - f_0 a_w^T - F_w G_w^T|^2, where f_0, the first column of F, is the same for all
+    windows. It is minimised by HALS; the update of f_0 adds up over the windows. Every window
+    thereby depends on the whole map.
     """
     shared = 1 if x.ndim > 2 else 0
     for _ in range(num_iters):
@@ -55,13 +54,12 @@ def joint_nmf(
 def convex_nmf(
     x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float
 ) -> tuple[Tensor, Tensor]:
-    """F = X W with W >= 0: every pattern of channels is a mixture of voxels that are there (Ding et
-    al., 2010).
+    """F = X W with W >= 0: every column of F is a mixture of voxels (Ding et al., 2010).
 
-    X must be nonnegative. Each column of W starts mostly on a few voxels, as mixtures of all would
-    be alike, and with something of every voxel, as those few may be zero. It is updated
-    multiplicatively, with K = X^T X never formed; G by HALS. The scale of a column of F, which G
-    makes up for, is kept at one, as a constant to the gradient.
+    X must be nonnegative. Each column of W starts mostly on a few voxels, because mixtures of all
+    voxels would be the same. It has a little of every voxel, because those few may be zero. W is
+    updated multiplicatively, without forming K = X^T X, and G by HALS. The columns of F are kept at
+    unit norm, with the scale in G; the gradient takes the norms as constants.
     """
     w = g**16 + 0.01
     f = x @ w
@@ -70,9 +68,9 @@ def convex_nmf(
         scale = torch.where(norm > SMALL, norm, 1.0)
         w, f, g = w / scale, f / scale, g * scale
         g = hals_update(x.mT, g, f)
-        wanted, there = x.mT @ (x @ g), (x.mT @ f) @ (g.mT @ g)
-        damping = 0.01 * there.mean(-2, keepdim=True) + SMALL  # against leaps where little is there
-        w = w * (wanted + damping) / (there + damping)
+        wanted, present = x.mT @ (x @ g), (x.mT @ f) @ (g.mT @ g)
+        damping = 0.01 * present.mean(-2, keepdim=True) + SMALL  # no leaps where little is present
+        w = w * (wanted + damping) / (present + damping)
         f = x @ w
     return f, hals_update(x.mT, g, f)
 
@@ -80,22 +78,23 @@ def convex_nmf(
 def greedy_nmf(
     x: Tensor, f: Tensor, g: Tensor, num_iters: int, tolerance: float
 ) -> tuple[Tensor, Tensor]:
-    """One term after the other, pressed below what is left of X, until little is left: the rank is
-    chosen per matrix.
+    """One term after the other, until little of X is left: each matrix gets its own rank.
 
-    What is above all the same stays in the rest, as negative entries; a term is shortened where
-    that leaves less, so none adds to the rest. A matrix takes a further term while |rest| >
-    `tolerance` |X|; the terms that it does not take are zero. After N. Gillis, F. Glineur, "Using
-    underapproximations for sparse nonnegative matrix factorization", Pattern Recognition 43 (2010).
+    Each term is pressed below the rest of X. Where it exceeds the rest all the same, the rest
+    becomes negative. A term is shortened if that leaves less, so no term enlarges the rest. A
+    matrix takes a further term while |rest| > `tolerance` |X|; the terms that it does not take are
+    zero.
+
+    After N. Gillis, F. Glineur, "Using underapproximations for sparse nonnegative matrix
+    factorization", Pattern Recognition 43 (2010).
     """
     rest, norm2 = x, x.square().sum((-2, -1), keepdim=True)
     terms = []
     for r in range(f.shape[-1]):
         wanted = rest.square().sum((-2, -1), keepdim=True) > tolerance**2 * norm2
         u, v = underapproximate(rest.relu(), g[..., r, None], num_iters)
-        best = (v * (rest.mT @ u)).sum(-2, keepdim=True) / (
-            v.square().sum(-2, keepdim=True) + SMALL
-        )
+        norm2_v = v.square().sum(-2, keepdim=True) + SMALL
+        best = (v * (rest.mT @ u)).sum(-2, keepdim=True) / norm2_v
         u, v = torch.where(wanted, u, 0.0), torch.where(wanted, v * best.clamp(0, 1), 0.0)
         terms.append((u, v))
         rest = rest - u @ v.mT
@@ -104,20 +103,18 @@ def greedy_nmf(
 
 
 def underapproximate(x: Tensor, v: Tensor, num_iters: int) -> tuple[Tensor, Tensor]:
-    """A term u v^T of X (..., M, N) from a first v (..., N, 1): u (..., M, 1) of unit norm, v (...,
-    N, 1).
+    """A term u v^T of X (..., M, N) from an initial v (..., N, 1).
 
-    Multipliers on the entries where u v^T exceeds X press it below: the more iterations, the less
-    is above.
+    Returns u (..., M, 1) of unit norm and v (..., N, 1). Multipliers on the entries where u v^T
+    exceeds X press it down: the more iterations, the less exceeds X.
     """
     multipliers, u = torch.zeros_like(x), torch.zeros(0)
     for step in range(1, num_iters + 1):
         excess = x - multipliers
         u = unit((excess @ v).relu() + SMALL * (x @ v))
         pressed = (excess.mT @ u).relu()
-        v = torch.where(
-            pressed.sum(-2, keepdim=True) > 0, pressed, v
-        )  # else it could not come back from zero
+        alive = pressed.sum(-2, keepdim=True) > 0  # a zero v would stay zero
+        v = torch.where(alive, pressed, v)
         multipliers = (multipliers - (x - u @ v.mT) / step).relu()
     return u, v
 

@@ -1,8 +1,10 @@
 """Time and peak memory of a forward pass and of a training step, on the CPU of this machine.
 
-Times are taken in one process, the systems one after the other in every round, and compared as
-ratios inside a round: the machine's mood then cancels. Memory is the peak of a fresh process minus
-what it held after its imports (Linux only).
+Times are taken in one process. Every round times all systems one after the other, and systems are
+compared by their ratios inside a round, so that a slow moment of the machine cancels. Memory is
+the peak of a fresh process minus what it held after its imports (Linux only).
+
+`python -m factorizer.profiling.measure SYSTEM OPTIONS MODE` is that fresh process: it prints MiB.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from factorizer.nn.memory import KEPT as KEPT  # the pool may hold so much beside a network
+from factorizer.nn.memory import KEPT as KEPT  # bytes that the pool may hold beside a network
 
 MODES = ("forward", "training")
 Step = Callable[[], None]
@@ -29,29 +31,28 @@ Seconds = dict[str, list[float]]
 
 
 def make_step(network: nn.Module, x: Tensor, mode: str) -> Step:
-    """One forward pass without gradients, or one forward and backward pass."""
-    if mode == "forward":
+    """One forward pass without gradients ("forward"), or a forward and a backward pass."""
 
-        def step() -> None:
-            with torch.no_grad():
-                network.eval()(x)
+    def forward() -> None:
+        with torch.no_grad():
+            network.eval()(x)
 
-    else:
+    def train() -> None:
+        outputs = network.train()(x)
+        outputs = outputs if isinstance(outputs, list | tuple) else [outputs]
+        gradients = [y.detach() for y in outputs]  # those of half the sum of squares
+        torch.autograd.backward(outputs, gradients)
+        network.zero_grad()
+        x.grad = None
 
-        def step() -> None:
-            outputs = network.train()(x)
-            outputs = outputs if isinstance(outputs, list | tuple) else [outputs]
-            torch.autograd.backward(
-                outputs, [y.detach() for y in outputs]
-            )  # that of half their squares
-            network.zero_grad()
-            x.grad = None
-
-    return step
+    return forward if mode == "forward" else train
 
 
 def time_interleaved(steps: Mapping[str, Step], rounds: int, advance: Advance) -> Seconds:
-    """Seconds of every step in every round, after one round to warm up."""
+    """The seconds of every step in every round, after one round to warm up.
+
+    `advance` is called after each measurement.
+    """
     seconds: Seconds = {name: [] for name in steps}
     for index in range(rounds + 1):
         for name, step in steps.items():
@@ -64,12 +65,13 @@ def time_interleaved(steps: Mapping[str, Step], rounds: int, advance: Advance) -
 
 
 def ratio(seconds: Seconds, name: str, to: str) -> float:
-    """How many times the time of `to` the step `name` takes: the median over the rounds."""
-    return statistics.median(a / b for a, b in zip(seconds[name], seconds[to], strict=True))
+    """The time of the step `name` over that of `to`: the median over the rounds."""
+    pairs = zip(seconds[name], seconds[to], strict=True)
+    return statistics.median(ours / theirs for ours, theirs in pairs)
 
 
 def peak_mib(build: Callable[[], Step]) -> float:
-    """MiB that building and running one step takes in this process, beyond what it holds now."""
+    """MiB that this process needs beyond what it holds now, to build a step and run it once."""
     held = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     build()()
     status = Path("/proc/self/status").read_text().splitlines()
@@ -78,18 +80,10 @@ def peak_mib(build: Callable[[], Step]) -> float:
 
 
 def peak_mib_of_system(name: str, options: Mapping[str, Any], mode: str) -> float | None:
-    """`peak_mib` of a registered system in a fresh process; None when that process was out of
-    memory."""
-    # -P: what lies in the working directory is not imported
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "factorizer.profiling.measure",
-        name,
-        json.dumps(options),
-        mode,
-    ]
+    """`peak_mib` of a registered system in a fresh process; None if it ran out of memory."""
+    # -P: nothing is imported from the working directory
+    program = [sys.executable, "-P", "-m", "factorizer.profiling.measure"]
+    command = [*program, name, json.dumps(options), mode]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode == 0:
         return float(done.stdout.splitlines()[-1])
@@ -99,18 +93,19 @@ def peak_mib_of_system(name: str, options: Mapping[str, Any], mode: str) -> floa
 
 
 def make_input(options: Mapping[str, Any]) -> Tensor:
+    """An image of noise for a network of these options: (1, in_channels, *spatial_size)."""
     generator = torch.Generator().manual_seed(0)
     return torch.randn(1, options["in_channels"], *options["spatial_size"], generator=generator)
 
 
+def main(name: str, options_json: str, mode: str) -> None:
+    """What the fresh process does."""
+    from factorizer.models.registry import build_model, builder_of
+
+    builder_of(name)  # its imports are not billed to the network
+    options = json.loads(options_json)
+    print(peak_mib(lambda: make_step(build_model(name, **options), make_input(options), mode)))
+
+
 if __name__ == "__main__":
-    from importlib import import_module
-
-    from factorizer.models.registry import SYSTEMS, build_model
-
-    system, text, mode_wanted = sys.argv[1:]
-    wanted = json.loads(text)
-    import_module(SYSTEMS[system].builder.split(":")[0])  # not billed to the network
-    print(
-        peak_mib(lambda: make_step(build_model(system, **wanted), make_input(wanted), mode_wanted))
-    )
+    main(*sys.argv[1:])

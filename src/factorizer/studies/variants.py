@@ -12,11 +12,11 @@ from pathlib import Path
 from factorizer.config import Preset
 from factorizer.errors import RunError
 from factorizer.evaluation.compare import Entry, compare_entries
-from factorizer.evaluation.differences import read_facts
 from factorizer.files import write_atomically
 from factorizer.preset_files import change_preset, refuse_idle_options
 from factorizer.progress import SILENT, Progress
 from factorizer.reports.tables import comparison_files, latex_table, table_csv
+from factorizer.runs.facts import read_facts
 from factorizer.runs.fold import Fold
 from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from torch import nn
 
-from factorizer.config import Preset
+from factorizer.config import Preset, build_options
 from factorizer.data.cases import list_some
 from factorizer.errors import RunError
-from factorizer.inference.load import load_what_fits, make_network
+from factorizer.inference.load import load_what_fits
 from factorizer.inference.sliding import Sliding
+from factorizer.models.build import build_network
 from factorizer.nn.unet import UNet
 from factorizer.preset_files import ZOO
 from factorizer.progress import Progress
@@ -66,7 +67,8 @@ def make_module(
             f"warm-up is cut from {training.warmup_steps} to {warmup} steps, a tenth of "
             f"{training.max_steps}"
         )
-    network = make_network(preset)
+    options = build_options(preset, preset.model.name)
+    network = build_network(preset.model.name, options, seed=training.seed)
     weights = training.deep_supervision_weights
     if isinstance(network, UNet) and len(network.heads) > len(weights):
         raise RunError(

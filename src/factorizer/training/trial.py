@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from factorizer.config import Preset
+from factorizer.config import Preset, build_options
 from factorizer.data.cache import CaseStore, settings_for
 from factorizer.data.cases import Case, Cohort, DataError, Problem
 from factorizer.data.check import Report
@@ -25,8 +25,8 @@ from factorizer.data.images import canonical_grid, read_label
 from factorizer.data.plan import Plan
 from factorizer.evaluation.label_maps import score_label_maps
 from factorizer.hardware import available_cores, choose_device, usable_bytes
-from factorizer.inference.load import make_network
 from factorizer.inference.predictor import Predictor
+from factorizer.models.build import build_network
 from factorizer.training.budget import (
     GIB,
     BudgetError,
@@ -135,7 +135,9 @@ class Trial:
 
     def time(self, preset: Preset, *, seconds: float) -> Timing:
         """Steps with real patches of real cases, and predictions of a few whole ones."""
-        network = make_network(preset).to(self.device)
+        options = build_options(preset, preset.model.name)
+        network = build_network(preset.model.name, options, seed=preset.training.seed)
+        network.to(self.device)
         step = mean_seconds(self.steps(preset, network), seconds)
         validating, scoring = self.time_cases(preset, network, seconds)
         return Timing(step, validating, scoring)
