@@ -25,8 +25,8 @@ from factorizer.studies.postprocessing import (
     choose_rules,
     try_candidates,
 )
-from factorizer.training.run import train_fold
-from factorizer.training.trainer import Machine
+from factorizer.training.machine import Machine
+from factorizer.training.session import train_fold
 
 BRATS = load_preset("brats").data
 SPACING = (2.0, 2.0, 2.0)  # 0.008 ml a voxel

@@ -39,8 +39,8 @@ from factorizer.studies.ablating import (
     write_points,
 )
 from factorizer.studies.tuning import Tuner, keep_order
-from factorizer.training.run import train_fold
-from factorizer.training.trainer import Machine
+from factorizer.training.machine import Machine
+from factorizer.training.session import train_fold
 from testkit.small import build_small
 
 pytestmark = pytest.mark.filterwarnings(

@@ -55,7 +55,7 @@ def test_the_command_trains_and_compares(tmp_path: Path) -> None:
         "isles22",
         "--data",
         str(data),
-        "--out",
+        "-o",
         str(tmp_path / "out"),
     ]
     command += [

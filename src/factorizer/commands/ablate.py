@@ -20,7 +20,9 @@ from factorizer.commands.console import (
     say_written,
     track,
 )
-from factorizer.commands.train import Changes, PresetName, Workers, settle, stoppable
+from factorizer.commands.options import Changes, Workers
+from factorizer.commands.options import Preset as PresetName
+from factorizer.commands.stopping import stoppable
 from factorizer.errors import FactorizerError
 from factorizer.training.environment import check_environment
 from factorizer.words import count
@@ -107,7 +109,7 @@ def training(
     preset: PresetName,
     data: DataFolder,
     out: Annotated[
-        Path, typer.Option("--out", help="A folder; one that was begun is gone on with.")
+        Path, typer.Option("-o", "--output", help="A folder; one that was begun is gone on with.")
     ],
     table: Annotated[
         str,
@@ -123,11 +125,13 @@ def training(
 ) -> None:
     """Train the variants of the paper's Tables 3 and 4 (without NMF, without MLP, with and without
     positions), or the ways to factorize."""
-    with stoppable("run the same command to resume"):
+    with stoppable("stopped; run the same command to resume"):
+        from factorizer.training.train import settle_preset
+
         check_environment()
-        settings = settle(preset, None, changes)
+        settings = settle_preset(preset, changes=changes or ())
         from factorizer.studies.variants import PAPER, TABLES, ablate_training, fields_of
-        from factorizer.training.trainer import Machine
+        from factorizer.training.machine import Machine
 
         tables = PAPER if table == "both" else [table]
         if tables[0] not in TABLES:

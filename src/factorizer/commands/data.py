@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.markup import escape
 
+from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     Json,
     add_cells,
@@ -132,17 +133,11 @@ def make_plan(
 def fit_budget(plan: Plan, cohort: Cohort, report: Report, seconds: float, device: str) -> Plan:
     """Measure this machine, with a bar that says what is being measured, or lines where there is no
     terminal."""
-    with progress_bar() as progress:
-        from factorizer.training.trial import plan_for_budget
+    from factorizer.training.trial import plan_with_budget
 
-        task = progress.add_task("measuring", total=None)
-
-        def tell(text: str) -> None:
-            progress.update(task, description=text)
-            if progress.disable:
-                say(text)
-
-        return plan_for_budget(plan, cohort, report, budget=seconds, device=device, tell=tell)
+    return plan_with_budget(
+        plan, cohort, report, budget=seconds, device=device, progress=ConsoleProgress()
+    )
 
 
 def print_plan(plan: Plan, output: Path) -> None:

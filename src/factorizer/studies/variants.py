@@ -17,9 +17,9 @@ from factorizer.files import write_atomically
 from factorizer.preset_files import change_preset
 from factorizer.progress import SILENT, Progress
 from factorizer.reports.tables import comparison_files, latex_table, table_csv
-from factorizer.training.run import train_fold
+from factorizer.training.machine import Machine
+from factorizer.training.session import train_fold
 from factorizer.training.signals import Interrupted
-from factorizer.training.trainer import Machine
 
 FULL = "swin, NMF and MLP"
 KINDS = ("global", "local", "swin")
@@ -110,7 +110,7 @@ def ablate_training(
                     progress=progress,
                 )
                 if outcome.signal:
-                    raise Interrupted(outcome.signal, said=True)
+                    raise Interrupted(outcome.signal)
                 runs[key] = outcome.folder
             entries.append(load_entry(variant.name, runs[key] / "scores.csv", None))
         written += write_table(out / table, entries, pairs=table == "position")
