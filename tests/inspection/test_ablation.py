@@ -396,6 +396,6 @@ def test_the_tune_command_and_predict(
         "fast",
     ]
     assert CliRunner().invoke(app, image).exit_code == 0
-    assert "is there already" in CliRunner().invoke(app, command).stderr
+    assert "already exists" in CliRunner().invoke(app, command).stderr
     assert "--max-loss got 'x'" in CliRunner().invoke(app, [*command[:6], "x"]).stderr
     assert np.isfinite([row["dice"] for row in found]).all()
