@@ -38,7 +38,7 @@ from factorizer.preset_files import change_preset, load_preset
 from factorizer.reports import page
 from factorizer.studies.explaining import Explainer
 from factorizer.studies.gallery import Gallery
-from factorizer.training.run import train_fold
+from factorizer.training.session import train_fold
 
 OURS, BASELINE = "swin-factorizer", "logistic regression"
 SETTINGS = [
@@ -190,7 +190,7 @@ def write_page(
     changes = " ".join(f"--set {setting}" for setting in SETTINGS)
     commands = [
         "factorizer data synth brats -o data --cases 50 --size 48",
-        f"factorizer train --preset brats --data data --fold 0 --out run {changes}",
+        f"factorizer train --preset brats --data data --fold 0 -o run {changes}",
         "factorizer predict -i data -o predictions --model run/fold0",
         "factorizer evaluate -p predictions -r data --preset brats -o scores.csv",
         "factorizer explain --run run/fold0 -i data -o components",

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from factorizer.nn.nmf import NMF
     from factorizer.nn.unet import UNet
     from factorizer.preset_files import change_preset, load_preset
-    from factorizer.training.run import cross_validate, train_fold
+    from factorizer.training.session import train_fold
+    from factorizer.training.train import cross_validate, train
 
 __version__ = "0.1.0"
 
@@ -30,8 +31,9 @@ _HOMES = {
     "compare_entries": "factorizer.evaluation.compare",
     "evaluate_folders": "factorizer.evaluation.evaluate",
     "load": "factorizer.inference.load",
-    "cross_validate": "factorizer.training.run",
-    "train_fold": "factorizer.training.run",
+    "cross_validate": "factorizer.training.train",
+    "train": "factorizer.training.train",
+    "train_fold": "factorizer.training.session",
     "build_model": "factorizer.models.registry",
     "FactorizerBlock": "factorizer.nn.blocks",
     "ResidualMLP": "factorizer.nn.blocks",
@@ -63,6 +65,7 @@ __all__ = [
     "evaluate_folders",
     "load",
     "load_preset",
+    "train",
     "train_fold",
 ]
 

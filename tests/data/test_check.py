@@ -171,7 +171,7 @@ def test_a_plan_can_be_used_and_is_not_overwritten(tmp_path: Path) -> None:
     assert len(preset.model.widths) == 2 + isinstance(preset.model.strides, tuple)
     again = runner.invoke(app, ["data", "plan", str(folder), "-o", str(file)])
     assert again.exit_code == 2
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
     assert (
         runner.invoke(
             app, ["profile", "--preset", str(file), "--model", "swin-factorizer"]
@@ -227,7 +227,7 @@ def test_folds_are_written(tmp_path: Path) -> None:
     content = json.loads(file.read_text())
     assert content["origin"] == "seed 0, stratified by volume"
     assert [len(names) for names in content["folds"].values()] == [2, 2, 2]
-    assert "is there already" in runner.invoke(app, command).stderr
+    assert "already exists" in runner.invoke(app, command).stderr
     split = tmp_path / "split.csv"
     split.write_text(
         "case,fold\n" + "".join(f"sub-strokecase000{i},{i % 2 + 3}\n" for i in range(6))

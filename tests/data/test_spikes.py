@@ -15,7 +15,7 @@ from factorizer.data.images import Volume, VoxelGrid, read_image
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import Preprocessing, prepare_case
 from factorizer.data.spikes import note_spikes
-from factorizer.training.run import prepare_cases
+from factorizer.training.training_cases import prepare_cases
 from testkit.writing import random_image, write_msd, write_nifti
 
 PLACE = (3, 4, 5)

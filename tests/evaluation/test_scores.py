@@ -265,7 +265,7 @@ def test_folders_of_label_files(tmp_path: Path) -> None:
     assert first["TP"] + first["TN"] == truth.size
     again = evaluate(tmp_path)
     assert again.exit_code == 2
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_grids_that_differ_are_an_error_and_the_others_go_on(tmp_path: Path) -> None:

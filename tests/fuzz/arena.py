@@ -50,7 +50,7 @@ def import_everything() -> None:
     import factorizer.figures.contact_sheet
     import factorizer.inference.load
     import factorizer.inference.predict
-    import factorizer.training.run  # noqa: F401
+    import factorizer.training.session  # noqa: F401
 
 
 def run_command(

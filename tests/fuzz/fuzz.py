@@ -131,7 +131,7 @@ def make_base(folder: Path) -> Base:
     common = [
         "--data",
         str(strokes),
-        "--out",
+        "--output",
         str(run),
         "--fold",
         "1",

@@ -37,7 +37,7 @@ def train_with_unusable(name: str) -> Callable[[random.Random, Base, Path], Atta
         common = [
             "--data",
             str(data),
-            "--out",
+            "--output",
             str(folder / "run"),
             "--device",
             "cpu",
@@ -64,7 +64,7 @@ def train_with_voxels(size: float) -> Callable[[random.Random, Base, Path], Atta
         common = [
             "--data",
             str(data),
-            "--out",
+            "--output",
             str(folder / "run"),
             "--device",
             "cpu",
@@ -229,7 +229,16 @@ def swapped_folds(random_: random.Random, base: Base, folder: Path) -> Attack:
     folds["0"], folds["1"] = folds["1"], folds["0"]
     (run / "folds.json").write_text(json.dumps(content))
     (run / "fold1" / "scores.csv").unlink()
-    common = ["--data", str(base.strokes), "--out", str(run), "--device", "cpu", "--workers", "0"]
+    common = [
+        "--data",
+        str(base.strokes),
+        "--output",
+        str(run),
+        "--device",
+        "cpu",
+        "--workers",
+        "0",
+    ]
     arguments = [
         "train",
         "--preset",

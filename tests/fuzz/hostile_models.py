@@ -255,7 +255,7 @@ def use_run(command: str, fold: Path, base: Base, folder: Path, name: str) -> li
         common = [
             "--data",
             str(base.strokes),
-            "--out",
+            "--output",
             str(fold.parent),
             "--device",
             "cpu",

@@ -73,7 +73,7 @@ def hostile_field(change: str) -> Callable[[random.Random, Base, Path], Attack]:
         common = [
             "--data",
             str(base.strokes),
-            "--out",
+            "--output",
             str(folder / "run"),
             "--device",
             "cpu",
@@ -98,7 +98,7 @@ def hostile_option(arguments: list[str]) -> Callable[[random.Random, Base, Path]
                 "--device",
                 "cpu",
             ]
-            full = ["train", *common, "--out", str(folder / "run"), *rest]
+            full = ["train", *common, "--output", str(folder / "run"), *rest]
         elif command == "predict":
             data, _, _, _ = copy_strokes(base, folder, 1)
             full = [
@@ -125,7 +125,7 @@ def hostile_environment(index: int) -> Callable[[random.Random, Base, Path], Att
         common = [
             "--data",
             str(base.strokes),
-            "--out",
+            "--output",
             str(folder / "run"),
             "--device",
             "cpu",

@@ -14,8 +14,8 @@ from factorizer import NMF
 from factorizer.inference.load import load
 from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset, load_preset
-from factorizer.training.run import train_fold
-from factorizer.training.trainer import Machine
+from factorizer.training.machine import Machine
+from factorizer.training.session import train_fold
 from testkit.small import SMALL, build_small
 
 pytestmark = [

@@ -36,8 +36,8 @@ from factorizer.preset_files import change_preset, load_preset
 from factorizer.progress import Task
 from factorizer.runs.find import trained_on
 from factorizer.runs.fold import Fold
-from factorizer.training.run import train_fold
-from factorizer.training.trainer import Machine
+from factorizer.training.machine import Machine
+from factorizer.training.session import train_fold
 from testkit.telling import Listener
 from testkit.writing import write_nifti
 

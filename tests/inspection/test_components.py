@@ -31,8 +31,8 @@ from factorizer.nn.blocks import nmf_blocks
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.studies.explaining import Explainer
 from factorizer.studies.views import view_layers
-from factorizer.training.run import train_fold
-from factorizer.training.trainer import Machine
+from factorizer.training.machine import Machine
+from factorizer.training.session import train_fold
 from testkit.small import build_small, network_of
 
 pytestmark = pytest.mark.filterwarnings(

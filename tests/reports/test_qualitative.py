@@ -84,7 +84,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     with Image.open(tmp_path / "figure.png") as picture:
         assert picture.width > picture.height
-    assert "is there already" in CliRunner().invoke(app, command).stderr
+    assert "already exists" in CliRunner().invoke(app, command).stderr
     other = [*command[:7], str(tmp_path / "other.png"), *command[8:]]
     wrong = CliRunner().invoke(app, [*other, "--cases", "nobody"])
     assert "not every system has a prediction of nobody" in wrong.stderr

@@ -20,7 +20,7 @@ CHANGES = [
 @pytest.fixture(scope="session")
 def stroke_run(strokes: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two folds on `strokes`, three cases held out in each; to be read only."""
-    from factorizer.training.run import train_fold
+    from factorizer.training.session import train_fold
     from testkit.runs import CPU
 
     preset = change_preset(load_preset("isles22"), CHANGES)

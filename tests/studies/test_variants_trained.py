@@ -18,7 +18,7 @@ from factorizer.nn.nmf import NMF
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.runs.fold import Fold
 from factorizer.studies.variants import POSITIONS, SOLVERS, SUBBLOCKS
-from factorizer.training.run import Outcome
+from factorizer.training.session import Outcome
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"

@@ -11,8 +11,8 @@ from lightning.pytorch import Callback
 
 from factorizer.config import Preset
 from factorizer.preset_files import change_preset, load_preset
-from factorizer.training.run import train_fold
-from factorizer.training.trainer import Machine
+from factorizer.training.machine import Machine
+from factorizer.training.session import train_fold
 
 CHANGES = [
     "training.max_steps=6",

@@ -40,7 +40,7 @@ def resume(data: Path, folder: Path) -> tuple[int, str]:
         "isles22",
         "--data",
         str(data),
-        "--out",
+        "--output",
         str(folder.parent),
         "--fold",
         "1",

@@ -16,7 +16,8 @@ import torch
 
 from factorizer.config import Training
 from factorizer.training.environment import NUMBERS, RunError, check_environment, processes_started
-from factorizer.training.trainer import Machine, let_threads_finish, make_trainer, share_batch
+from factorizer.training.machine import Machine, share_batch
+from factorizer.training.trainer import let_threads_finish, make_trainer
 
 SETTINGS = (
     "training.max_steps=4",
@@ -64,7 +65,7 @@ def train(
         "isles22",
         "--data",
         str(strokes),
-        "--out",
+        "--output",
         str(out),
     ]
     command += ["--device", "cpu", "--workers", "0", *options]
@@ -146,7 +147,7 @@ def test_processes_are_those_that_were_started(monkeypatch: pytest.MonkeyPatch) 
     }.items():
         monkeypatch.setenv(name, value)
     assert Machine().processes() == (4, 2)
-    with pytest.raises(RunError, match="say 2 x 2, but 4 x 2 processes were started"):
+    with pytest.raises(RunError, match="is 2 x 2, but 4 x 2 processes were started"):
         Machine(devices=2).processes()
     monkeypatch.delenv("TORCHELASTIC_RUN_ID")
     for name, value in {

@@ -27,9 +27,10 @@ from factorizer.runs.fold import Fold
 from factorizer.training import module as training_module
 from factorizer.training.checkpoints import newest_readable
 from factorizer.training.consistency import check_folder
-from factorizer.training.run import cross_validate, train_fold
+from factorizer.training.machine import Machine
 from factorizer.training.schedule import rate_factor
-from factorizer.training.trainer import Machine
+from factorizer.training.session import train_fold
+from factorizer.training.train import cross_validate
 from testkit.runs import (
     CPU,
     PRESET,
@@ -67,7 +68,7 @@ def test_a_run_that_crashed_goes_on_bit_for_bit(
     said: list[str] = []
     outcome = run(strokes, tmp_path / "run", resume=True, progress=Listener(said))
     assert outcome.finished
-    assert any(text.startswith("going on from") for text in said) == (
+    assert any(text.startswith("resuming from") for text in said) == (
         step > 2
     )  # the first checkpoint is of step 2
     assert_same(whole, outcome.folder)
@@ -165,7 +166,7 @@ def test_the_best_of_before_is_known(
 
 def test_two_processes_do_not_meet_in_a_fold(strokes: Path, tmp_path: Path) -> None:
     def meet() -> None:
-        with pytest.raises(RunError, match="another process is training"):
+        with pytest.raises(RunError, match="another process trains"):
             run(strokes, tmp_path / "run", resume=True)
 
     assert run(strokes, tmp_path / "run", callbacks=[At(2, meet)]).finished
@@ -175,9 +176,9 @@ def test_other_data_are_noticed(strokes: Path, whole: Path, tmp_path: Path) -> N
     shutil.copytree(whole.parent, tmp_path / "run")
     (tmp_path / "run" / "fold1" / "scores.csv").unlink()
     write_synthetic("isles22", tmp_path / "other", cases=6, size=24, seed=1)
-    with pytest.raises(RunError, match=r"was begun with other data, .*: 6 cases differ"):
+    with pytest.raises(RunError, match=r"began with other data, .*: 6 cases differ"):
         run(tmp_path / "other", tmp_path / "run", resume=True)
-    with pytest.raises(RunError, match=r"fold1 was begun with other data, .*: 6 cases differ"):
+    with pytest.raises(RunError, match=r"fold1 began with other data, .*: 6 cases differ"):
         train_fold(PRESET, data=tmp_path / "other", fold=0, out=tmp_path / "run", machine=CPU)
 
 
@@ -186,7 +187,7 @@ def test_folds_of_one_run_have_one_configuration_and_one_split(
 ) -> None:
     shutil.copytree(whole.parent, tmp_path / "run")
     other = change_preset(PRESET, ["training.learning_rate=0.5"])
-    with pytest.raises(RunError, match="fold1 is a fold with another configuration"):
+    with pytest.raises(RunError, match="fold1 is a fold with other settings"):
         train_fold(other, data=strokes, fold=0, out=tmp_path / "run", machine=CPU)
     split = tmp_path / "split.csv"
     split.write_text(
@@ -204,9 +205,7 @@ def test_folds_that_were_swapped_are_noticed(strokes: Path, whole: Path, tmp_pat
     folds = content["folds"]
     folds["0"], folds["1"] = folds["1"], folds["0"]
     file.write_text(json.dumps(content))
-    message = (
-        r"folds\.json is not what .*fold1 was begun with: other cases are held out \(sub-strokecase"
-    )
+    message = r"fold1 began with other folds than .*: other cases are held out \(sub-strokecase"
     with pytest.raises(RunError, match=message):
         train_fold(
             PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=CPU
@@ -232,7 +231,7 @@ def test_a_polite_kill_saves_and_says_how_to_go_on(
     assert outcome.signal == signal.SIGTERM
     assert validated.steps == [3]  # the stop does not wait for another
     assert outcome.step == 4  # the step at hand is finished
-    assert any("run the same command with --resume" in text for text in said)
+    assert "saved at step 4" in said
     assert_same(whole, run(strokes, tmp_path / "run", resume=True).folder)
 
 
@@ -304,10 +303,12 @@ class Malicious:
 
 def test_a_checkpoint_cannot_run_code(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
-    (tmp_path / "last.ckpt").write_bytes(pickle.dumps(Malicious(trace)))
-    torch.save({"state_dict": Malicious(trace), "global_step": 1}, tmp_path / "previous.ckpt")
+    fold = Fold(tmp_path)
+    fold.checkpoints.mkdir()
+    fold.last_checkpoint.write_bytes(pickle.dumps(Malicious(trace)))
+    torch.save({"state_dict": Malicious(trace), "global_step": 1}, fold.previous_checkpoint)
     said: list[str] = []
-    assert newest_readable(tmp_path, said.append) == (None, 0)
+    assert newest_readable(fold, Listener(said)) == (None, 0)
     assert len(said) == 2
     assert not trace.exists()
 
@@ -316,7 +317,9 @@ def test_a_finished_run_says_so(strokes: Path, whole: Path) -> None:
     said: list[str] = []
     outcome = run(strokes, whole.parent, resume=True, progress=Listener(said))
     assert outcome.finished
-    assert said == [f"{whole} is finished; its scores are in scores.csv"]
+    assert said == [f"{whole} is finished"]
+    assert outcome.scores_file == whole / "scores.csv"
+    assert outcome.mean_dice is not None
 
 
 def test_a_run_of_an_earlier_version_goes_on(strokes: Path, whole: Path, tmp_path: Path) -> None:
@@ -345,7 +348,7 @@ def test_regions_in_another_order_are_another_configuration(tmp_path: Path) -> N
     (tmp_path / "fold0").mkdir()
     (tmp_path / "fold0" / "config.yaml").write_text(to_yaml(brats))
     check_folder(Fold(tmp_path / "fold0"), brats, resume=True)
-    with pytest.raises(RunError, match="another configuration"):
+    with pytest.raises(RunError, match="a run with other settings"):
         check_folder(Fold(tmp_path / "fold0"), backwards, resume=True)
 
 
@@ -356,7 +359,7 @@ def test_only_what_differs_is_shown_of_a_run_from_before_a_field_came(tmp_path: 
     assert len(older) < len(lines)
     (tmp_path / "fold0" / "config.yaml").write_text("".join(older))
     check_folder(Fold(tmp_path / "fold0"), load_preset("brats"), resume=True)
-    with pytest.raises(RunError, match="another configuration") as refusal:
+    with pytest.raises(RunError, match="a run with other settings") as refusal:
         check_folder(
             Fold(tmp_path / "fold0"),
             change_preset(load_preset("brats"), ["training.batch_size=3"]),
@@ -387,7 +390,8 @@ def test_cases_that_came_later_are_left_out_and_others_refused(
     for part in ("rawdata", "derivatives"):
         shutil.rmtree(data / part / "sub-strokecase0001")
     with pytest.raises(
-        RunError, match=r"has sub-strokecase0001, which .*data has no longer; restore it"
+        RunError,
+        match=r"has sub-strokecase0001, which .*data does not have any more; restore the data",
     ):
         cross_validate(PRESET, data=data, out=tmp_path / "run", fold=0, machine=CPU)
     assert (tmp_path / "run" / "folds.json").read_text() == before
@@ -401,7 +405,7 @@ import sys
 sys.path.insert(0, sys.argv[3])
 from testkit import runs as t
 from factorizer.data.patches import PatchDataset
-from factorizer.training.trainer import Machine
+from factorizer.training.machine import Machine
 def fail(self, index):
     raise RuntimeError("a bad patch")
 PatchDataset.__getitem__ = fail
@@ -429,7 +433,7 @@ def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path:
     kept."""
     shutil.copytree(whole.parent, tmp_path / "run")
     longer = change_preset(PRESET, ["training.max_steps=9"])
-    with pytest.raises(RunError, match="is a run with another configuration"):
+    with pytest.raises(RunError, match="is a run with other settings"):
         run(strokes, tmp_path / "run", longer)
     said: list[str] = []
     rates = Rates()
@@ -488,12 +492,12 @@ def test_the_best_checkpoint_says_that_it_is_optimistic(whole: Path) -> None:
 
 
 def test_another_run_is_not_replaced(strokes: Path, whole: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is a run already; go on with --resume"):
+    with pytest.raises(RunError, match="is a run already; resume it"):
         run(strokes, whole.parent)
     other = change_preset(PRESET, ["training.learning_rate=0.5"])
     with pytest.raises(RunError, match=r"-  learning_rate: 0\.0001[^\n]*\n\+  learning_rate: 0\.5"):
         run(strokes, whole.parent, other, resume=True)
     (tmp_path / "fold1").mkdir()
     (tmp_path / "fold1" / "thesis.tex").touch()
-    with pytest.raises(RunError, match="is not empty and no run"):
+    with pytest.raises(RunError, match="is neither empty nor a run"):
         run(strokes, tmp_path)

@@ -23,8 +23,8 @@ from factorizer.runs.find import find_folds, trained_on
 from factorizer.runs.fold import Fold
 from factorizer.studies.bench import make_bench
 from factorizer.training import module as training_module
-from factorizer.training.module import StepBatches
-from factorizer.training.run import train_fold
+from factorizer.training.session import train_fold
+from factorizer.training.stream import StepBatches
 from testkit.runs import CPU, PRESET, At, assert_same, crash, run, weights
 from testkit.telling import Listener
 
@@ -107,7 +107,7 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
         strokes, tmp_path / "run", other, resume=True
     ).finished  # the source is not needed any more
     (outcome.folder / "scores.csv").unlink()
-    with pytest.raises(RunError, match="was begun with --init"):
+    with pytest.raises(RunError, match="began with the weights of"):
         run(strokes, tmp_path / "run", other, resume=True, init=str(tmp_path))
     with pytest.raises(RunError, match=r"no weight of .* fits this network"):
         run(
@@ -117,7 +117,7 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
             init=str(whole),
         )
     for source, message in (
-        (tmp_path / "nowhere", "there is no run in"),
+        (tmp_path / "nowhere", "is not a run"),
         ("zoo:none", "the zoo has no model 'none'"),
     ):
         with pytest.raises(ValueError, match=message):
@@ -133,7 +133,7 @@ def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
         "fold": "all",
         "out": tmp_path / "run",
         "machine": CPU,
-        "say": said.append,
+        "progress": Listener(said),
     }
     with pytest.raises(RuntimeError, match="power cut"):
         train_fold(PRESET, **options, callbacks=[At(3, crash)])
@@ -168,7 +168,7 @@ def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
     )
     said.clear()
     assert train_fold(PRESET, **options, resume=True).finished
-    assert said == [f"{folder} is finished; it has no scores"]
+    assert said == [f"{folder} is finished"]
     longer = change_preset(PRESET, ["training.max_steps=8"])
     assert train_fold(longer, **options, resume=True).step == 8
     train_fold(longer, **(options | {"fold": 1}))  # beside it, the folds of a cross-validation
@@ -293,7 +293,7 @@ def test_memory_that_does_not_suffice_is_said_with_the_step(
 
     monkeypatch.setattr(training_module, "supervised_loss", fail)
     with pytest.raises(
-        RunError, match=r"the memory does not suffice at step 0; lower data\.patch_size"
+        RunError, match=r"the memory is not sufficient at step 0; lower data\.patch_size"
     ):
         run(strokes, tmp_path / "run")
 

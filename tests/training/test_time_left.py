@@ -81,8 +81,8 @@ def test_a_resumed_run_and_parts_of_a_step() -> None:
 def test_the_time_left_is_printed_where_there_is_no_terminal(
     strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("factorizer.commands.train.FIRST_LINE", 0)
-    monkeypatch.setattr("factorizer.commands.train.LINE_EVERY", 0)
+    monkeypatch.setattr("factorizer.commands.bars.FIRST_LINE", 0)
+    monkeypatch.setattr("factorizer.commands.bars.LINE_EVERY", 0)
     changes = [part for change in CHANGES for part in ("--set", change)]
     command = [
         "train",
@@ -90,7 +90,7 @@ def test_the_time_left_is_printed_where_there_is_no_terminal(
         "isles22",
         "--data",
         str(strokes),
-        "--out",
+        "--output",
         str(tmp_path / "run"),
         *changes,
     ]
@@ -98,10 +98,9 @@ def test_the_time_left_is_printed_where_there_is_no_terminal(
         app, [*command, "--workers", "0", "--device", "cpu", "--accumulate", "2"]
     )
     assert result.exit_code == 0, result.output
-    lines = {
-        line.split("  ")[0]: line for line in result.stderr.splitlines() if line.startswith("step ")
-    }
-    assert list(lines) == [f"step {step} of 6" for step in range(1, 7)]
-    assert "left" not in lines["step 3 of 6"]  # the first steps are slow
-    assert " samples/s  about " in lines["step 5 of 6"]
-    assert lines["step 5 of 6"].endswith(" s left")
+    said = [line for line in result.stderr.splitlines() if line.startswith("training: ")]
+    lines = {line.split("  ")[0]: line for line in said}
+    assert list(lines) == [f"training: {step} of 6" for step in range(7)]
+    assert "left" not in lines["training: 3 of 6"]  # the first steps are slow
+    assert " samples/s  about " in lines["training: 5 of 6"]
+    assert lines["training: 5 of 6"].endswith(" s left")

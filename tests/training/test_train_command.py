@@ -14,9 +14,9 @@ from factorizer.cli import app
 from factorizer.evaluation.scores import METRICS, mean_scores, read_scores
 from factorizer.preset_files import PresetError, change_preset, load_preset, refuse_idle_options
 from factorizer.training import module as training_module
-from factorizer.training import run as training_run
+from factorizer.training import session
 from factorizer.training.loss import supervised_loss
-from factorizer.training.run import cross_validate
+from factorizer.training.train import cross_validate
 from testkit.runs import CHANGES, CPU, PRESET
 from testkit.telling import Listener
 
@@ -31,22 +31,22 @@ pytestmark = pytest.mark.filterwarnings(
     [
         (("--device", "cuda"), "this machine has no cuda device"),
         (("--device", "toaster"), "choose auto, cpu, cuda or mps"),
-        (("--nodes", "2"), "--nodes is 2, but nothing started processes there"),
+        (("--nodes", "2"), "nodes is 2, but nothing started processes there"),
         (("--precision", "16"), "precision 16 needs a GPU"),
         (
             ("--accumulate", "4096"),
-            "give fewer of them (--devices, --accumulate), or a larger batch",
+            "lower devices or accumulate, or raise training.batch_size",
         ),
         (
             ("--set", "training.batch_size=4096"),
-            "lower training.batch_size, now 4096, or give a larger --accumulate",
+            "lower training.batch_size, now 4096, or raise accumulate, now 1",
         ),
         (
-            ("--set", "data.patch_size=[512,512,512]", "--model", "performer"),
+            ("--set", "data.patch_size=[512,512,512]", "--system", "performer"),
             "lower data.patch_size, now [512, 512,",
         ),
         (
-            ("--set", "model.widths=[4096,4096,4096,4096]", "--model", "nnunet"),
+            ("--set", "model.widths=[4096,4096,4096,4096]", "--system", "nnunet"),
             "or model.widths, now [4096, 4096,",
         ),
         (("--set", "training.deep_supervision_weights=[]"), "at least 1 item"),
@@ -64,7 +64,7 @@ def test_what_cannot_be_done_is_said(
         "isles22",
         "--data",
         str(strokes),
-        "--out",
+        "--output",
         str(tmp_path / "run"),
         *options,
     ]
@@ -82,7 +82,7 @@ def test_the_command_line(strokes: Path, tmp_path: Path) -> None:
         "isles22",
         "--data",
         str(strokes),
-        "--out",
+        "--output",
         str(tmp_path / "run"),
         "--fold",
         "2",
@@ -94,7 +94,7 @@ def test_the_command_line(strokes: Path, tmp_path: Path) -> None:
         "cpu",
         "--accumulate",
         "2",
-        "--model",
+        "--system",
         "local-factorizer",
         *changes,
     ]
@@ -130,11 +130,11 @@ def test_a_signal_ends_with_its_code_and_a_line_how_to_resume(
         signal.raise_signal(number)
 
     if place == "preparing":
-        monkeypatch.setattr(training_run, "prepare_cases", be_signalled)
+        monkeypatch.setattr(session, "prepare_cases", be_signalled)
     elif place == "fitting":
         monkeypatch.setattr(training_module, "supervised_loss", signalled_once(number))
     else:
-        monkeypatch.setattr(training_run.Scoring, "scores", be_signalled)
+        monkeypatch.setattr(session.Scoring, "scores", be_signalled)
     changes = [part for change in CHANGES for part in ("--set", change)]
     command = [
         "--preset",
@@ -147,7 +147,7 @@ def test_a_signal_ends_with_its_code_and_a_line_how_to_resume(
         "cpu",
         *changes,
     ]
-    train = ["train", *command, "--out", str(tmp_path / "run")]
+    train = ["train", *command, "--output", str(tmp_path / "run")]
     result = runner.invoke(app, train)
     assert result.exit_code == code, result.output
     assert "--resume" in result.stderr.splitlines()[-1]
@@ -186,12 +186,9 @@ def test_a_stop_ends_a_cross_validation_and_an_ablation(
     ]
     for words in (["cross-validate"], ["ablate", "training"]):
         monkeypatch.setattr(training_module, "supervised_loss", signalled_once(signal.SIGTERM))
-        result = runner.invoke(app, [*words, *command, "--out", str(tmp_path / words[0])])
+        result = runner.invoke(app, [*words, *command, "-o", str(tmp_path / words[0])])
         assert result.exit_code == 143, result.output
-        assert (
-            result.stderr.splitlines()[-1]
-            == "stopped at step 1 and saved; run the same command to go on"
-        )
+        assert result.stderr.splitlines()[-1] == "stopped; run the same command to resume"
 
 
 def test_an_option_that_a_system_does_not_have_is_refused(strokes: Path, tmp_path: Path) -> None:
@@ -201,10 +198,10 @@ def test_an_option_that_a_system_does_not_have_is_refused(strokes: Path, tmp_pat
         "isles22",
         "--data",
         str(strokes),
-        "--out",
+        "--output",
         str(tmp_path / "run"),
     ]
-    result = runner.invoke(app, [*command, "--model", "nnunet", "--set", "model.window=4"])
+    result = runner.invoke(app, [*command, "--system", "nnunet", "--set", "model.window=4"])
     assert result.exit_code == 2
     assert "cannot set 'model.window=4': nnunet has no such option, only widths" in result.stderr
     assert not (tmp_path / "run").exists()

@@ -11,9 +11,9 @@ from factorizer.errors import RunError
 from factorizer.hardware import available_cores
 from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset, load_preset
-from factorizer.training import memory
-from factorizer.training.memory import Need, check_memory, estimate
-from factorizer.training.trainer import Machine
+from factorizer.training import memory_need
+from factorizer.training.machine import Machine
+from factorizer.training.memory_need import Need, check_memory, estimate
 from testkit.runs import CPU
 
 GIB = 2**30
@@ -64,12 +64,12 @@ def test_every_system_can_be_estimated(name: str) -> None:
         (
             ["training.batch_size=8"],
             CPU,
-            "lower training.batch_size, now 8, or give a larger --accumulate",
+            "lower training.batch_size, now 8, or raise accumulate, now 1",
         ),
         (
             ["model.name=nnunet", "training.batch_size=1"],
             CPU,
-            "lower data.patch_size, now .* --checkpoint-activations",
+            "lower data.patch_size, now .* checkpoint_activations",
         ),
     ],
 )
@@ -78,12 +78,12 @@ def test_what_cannot_fit_is_refused_with_the_field_to_change(
 ) -> None:
     preset = change_preset(ISLES, changes)
     wanted = check_memory(preset, machine).total
-    monkeypatch.setattr(memory, "usable_bytes", lambda: wanted * 0.99)
+    monkeypatch.setattr(memory_need, "usable_bytes", lambda: wanted * 0.99)
     with pytest.raises(
-        RunError, match=rf"training takes about .* GiB, and .* GiB are free; {named}"
+        RunError, match=rf"training needs about .* GiB, and .* GiB are free; {named}"
     ):
         check_memory(preset, machine)
-    monkeypatch.setattr(memory, "usable_bytes", lambda: wanted * 1.01)
+    monkeypatch.setattr(memory_need, "usable_bytes", lambda: wanted * 1.01)
     assert check_memory(preset, machine).total == wanted
     two = change_preset(preset, [f"training.batch_size={2 * preset.training.batch_size}"])
     with pytest.raises(
@@ -94,6 +94,6 @@ def test_what_cannot_fit_is_refused_with_the_field_to_change(
 
 @pytest.mark.parametrize("field", ["workers", "devices"])
 def test_more_processes_than_the_machine_can_feed_are_refused(field: str) -> None:
-    with pytest.raises(RunError, match=f"--{field} is 100000; give . to "):
+    with pytest.raises(RunError, match=f"{field} is 100000; give . to "):
         replace(CPU, **{field: 100_000}).check()
     replace(CPU, workers=available_cores(), devices=1).check()

@@ -28,7 +28,7 @@ from factorizer.commands.options import (
     Preset,
     Workers,
 )
-from factorizer.commands.train import stoppable
+from factorizer.commands.stopping import stoppable
 from factorizer.training.environment import check_environment
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def training(
         check_environment()
         from factorizer.preset_files import load_preset
         from factorizer.studies.variants import PAPER, ablate_training
-        from factorizer.training.trainer import Machine
+        from factorizer.training.machine import Machine
 
         trained = ablate_training(
             load_preset(preset),

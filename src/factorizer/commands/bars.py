@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -16,18 +16,25 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
     from rich.text import Text
 
-FIRST_LINE, LINE_EVERY = 15, 60  # seconds, where progress goes to a file
+FIRST_LINE = 15  # seconds until the first line of a task in a log file
+LINE_EVERY = 60  # seconds between two such lines
 
 
 class ConsoleProgress(Progress):
-    """Bars that vanish when their work is done. Several may be shown at a time."""
+    """Bars that vanish when their work is done. Several may be shown at a time.
 
-    def __init__(self) -> None:
+    If standard error is not a terminal, a long task writes a line now and then. `clock` returns the
+    time in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
         self.bars: Bars | None = None
         self.shown = 0
 
     def say(self, text: str) -> None:
-        say(text)
+        """Print a line, above the bars if some are shown."""
+        say(text, self.bars.console if self.bars else None)
 
     @contextmanager
     def task(self, label: str, total: int | None = None) -> Iterator[Task]:
@@ -37,7 +44,7 @@ class ConsoleProgress(Progress):
         self.shown += 1
         row = self.bars.add_task(label, total=total, state="")
         try:
-            yield ConsoleTask(self.bars, row)
+            yield ConsoleTask(self.bars, row, self.clock)
         finally:
             self.shown -= 1
             self.bars.remove_task(row)
@@ -47,11 +54,13 @@ class ConsoleProgress(Progress):
 
 
 class ConsoleTask(Task):
-    """One bar. Where standard error is not a terminal, a line now and then instead."""
+    """One bar, or lines in its place if standard error is not a terminal."""
 
-    def __init__(self, bars: Bars, row: TaskID) -> None:
-        self.bars, self.row = bars, row
-        self.next_line = time.monotonic() + FIRST_LINE
+    def __init__(self, bars: Bars, row: TaskID, clock: Callable[[], float]) -> None:
+        self.bars = bars
+        self.row = row
+        self.clock = clock
+        self.next_line = clock() + FIRST_LINE
 
     def advance(self, steps: int = 1) -> None:
         self.bars.advance(self.row, steps)
@@ -73,29 +82,31 @@ class ConsoleTask(Task):
         self.write_line()
 
     def write_line(self) -> None:
-        """How far it is, if the last line is a minute ago and there is no bar."""
-        now = time.monotonic()
+        """Say how much is done, if there is no bar and the last line was a minute ago."""
+        now = self.clock()
         if not self.bars.disable or now < self.next_line:
             return
         self.next_line = now + LINE_EVERY
         row = next(task for task in self.bars.tasks if task.id == self.row)
-        far = f"{row.completed:,.0f}" + ("" if row.total is None else f" of {row.total:,.0f}")
-        say(f"{row.description}: {far}  {row.fields['state']}".rstrip())
+        done = f"{row.completed:,.0f}"
+        if row.total is not None:
+            done += f" of {row.total:,.0f}"
+        say(f"{row.description}: {done}  {row.fields['state']}".rstrip())
 
 
 def make_bars() -> Bars:
-    """On standard error if it is a terminal, and gone when done."""
+    """Bars on standard error, if it is a terminal. They vanish at the end."""
     from rich.progress import BarColumn, MofNCompleteColumn, ProgressColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 
     class Label(ProgressColumn):
-        """What is done, or the name of the case at hand."""
+        """The work, or the name of the current case."""
 
         def render(self, task: Row) -> Text:
             return plain(task.description, "progress.description")
 
     class State(ProgressColumn):
-        """A short text such as a loss; otherwise how long it still takes."""
+        """A short text such as a loss. Without one, the time that is left."""
 
         remaining = TimeRemainingColumn()
 

@@ -1,20 +1,22 @@
-"""What the commands have in common: options, errors, and printing.
+"""How the commands print: lines, tables, JSON and problems.
 
-Names of files, cases, regions and systems are others' words: they are printed as they are, never as
-markup, and what would steer a terminal stands as an escape.
+Names of files, cases, regions and systems come from users. They are printed as they are, never as
+markup. A character that would steer the terminal is printed as an escape sequence.
 """
 
 from __future__ import annotations
 
 import json as jsonlib
 from collections.abc import Iterable, Iterator, Sequence
+from math import isnan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from factorizer.commands.options import Json as Json
 from factorizer.errors import FactorizerError
 from factorizer.words import printable
 
@@ -25,8 +27,19 @@ if TYPE_CHECKING:
     from factorizer.data.cases import Problem
     from factorizer.evaluation.scores import Score
 
-SHOWN_ALIKE = 5
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+SHOWN_SAME = 5  # problems of one kind
+WIDEST = 10_000  # columns
+COLORS = {"error": "red", "warning": "yellow", "bug": "red"}
+SCORES = (
+    "region",
+    "cases",
+    "Dice",
+    "HD95, mm",
+    "undefined",
+    "penalized",
+    "volume difference, ml",
+    "lesion F1",
+)
 
 
 class SafeConsole(Console):
@@ -40,28 +53,28 @@ class SafeConsole(Console):
 
 
 def print_marked(mark: str, color: str, text: str) -> None:
-    """A line on standard error that begins with a coloured word."""
-    SafeConsole(stderr=True).print(
-        Text.assemble((mark, color), " ", printable(text)), soft_wrap=True
-    )
+    """Print a line on standard error that begins with a coloured word."""
+    line = Text.assemble((mark, color), " ", printable(text))
+    SafeConsole(stderr=True).print(line, soft_wrap=True)
 
 
 def refuse_existing(*files: Path) -> None:
-    """Nothing is overwritten."""
+    """Refuse to overwrite a file."""
     for file in files:
         if file.exists():
-            raise FactorizerError(f"{file} is there already; give another name")
+            raise FactorizerError(f"{file} already exists; give another name")
 
 
 def print_table(table: Table) -> None:
-    """Nothing is cut or wrapped: a table wider than the terminal is printed as wide as it is."""
+    """Print a table. It is never cut or wrapped, even if the terminal is narrower."""
     console = SafeConsole()
-    needed = SafeConsole(width=10_000).measure(table).maximum
-    SafeConsole(width=max(console.width if console.is_terminal else 0, needed)).print(table)
+    available = console.width if console.is_terminal else 0
+    needed = SafeConsole(width=WIDEST).measure(table).maximum
+    SafeConsole(width=max(available, needed)).print(table)
 
 
 def make_table(columns: Iterable[str], *, title: str = "") -> Table:
-    """A table whose cells `add_cells` fills."""
+    """A table without rows. `add_cells` adds them."""
     from rich.table import Table
 
     table = Table(title=plain(title, "table.title") if title else None)
@@ -71,7 +84,7 @@ def make_table(columns: Iterable[str], *, title: str = "") -> Table:
 
 
 def add_cells(table: Table, cells: Iterable[object]) -> None:
-    """A row; text stands as it is, without markup."""
+    """Add a row to a table. Text is printed as it is, without markup."""
     table.add_row(*map(plain, cells))
 
 
@@ -80,67 +93,54 @@ def plain(cell: object, style: str = "") -> Text:
 
 
 def goes_to_subcommand(context: typer.Context, json: bool, example: str) -> bool:
-    """Whether a group that lists by itself was called for one of its commands; --json then belongs
-    behind that."""
+    """Whether a group of commands was called for one of its commands. --json belongs after it."""
     if context.invoked_subcommand and json:
-        raise typer.BadParameter(f"put --json behind the command, as in: {example} --json")
+        raise typer.BadParameter(f"put --json after the command, as in: {example} --json")
     return context.invoked_subcommand is not None
 
 
 def scores_table(rows: Sequence[Score]) -> Table:
-    """Regions down, the main metrics across: means over cases, HD95 without and with the undefined
-    ones."""
+    """A row per region with the means over cases. HD95 is given without and with penalties."""
     from factorizer.evaluation.scores import mean_scores
 
-    columns = (
-        "region",
-        "cases",
-        "Dice",
-        "HD95, mm",
-        "undefined",
-        "penalized",
-        "volume difference, ml",
-        "lesion F1",
-    )
-    table = make_table(columns)
+    table = make_table(SCORES)
     for region, means in mean_scores(rows).items():
-        cells = [means.dice, means.hd95_mm, means.undefined, means.penalized_hd95_mm]
-        cells += [means.volume_difference_ml, means.lesion_f1]
-        add_cells(table, [region, *(f"{cell:.4g}" for cell in (means.cases, *cells))])
+        numbers = [means.cases, means.dice, means.hd95_mm, means.undefined]
+        numbers += [means.penalized_hd95_mm, means.volume_difference_ml, means.lesion_f1]
+        add_cells(table, [region, *(f"{number:.4g}" for number in numbers)])
     return table
 
 
 def print_line(text: str) -> None:
-    """With markup; never cut or wrapped."""
+    """Print a line with markup. It is never cut or wrapped."""
     SafeConsole().print(text, soft_wrap=True)
 
 
 def print_text(text: str) -> None:
-    """Without markup; never cut or wrapped."""
+    """Print a line without markup. It is never cut or wrapped."""
     typer.echo(printable(text))
 
 
 def say_written(file: Path) -> None:
-    """On standard error, so that what is printed stays what was asked for."""
+    """Say on standard error that a file was written. Standard output has only the results."""
     say(f"written: {file}")
 
 
 def print_problems(problems: Iterable[Problem]) -> None:
-    """The first few of each kind, and how many more there are of it."""
+    """Print the first few problems of each kind, and how many more there are."""
     kinds: dict[tuple[str, str], list[Problem]] = {}
     for problem in problems:
         kinds.setdefault((problem.message, problem.remedy), []).append(problem)
-    for alike in kinds.values():
-        for problem in alike[:SHOWN_ALIKE]:
+    for same in kinds.values():
+        for problem in same[:SHOWN_SAME]:
             print_problem(problem)
-        if len(alike) > SHOWN_ALIKE:
-            say(f"  and {len(alike) - SHOWN_ALIKE} more for the same reason")
+        if len(same) > SHOWN_SAME:
+            say(f"  and {len(same) - SHOWN_SAME} more for the same reason")
 
 
 def print_problem(problem: Problem) -> None:
-    """One line on standard error, never cut."""
-    color = {"error": "red", "warning": "yellow", "bug": "red"}[problem.severity]
-    print_marked(problem.severity, color, str(problem))
+    """Print a problem as one line on standard error. It is never cut."""
+    print_marked(problem.severity, COLORS[problem.severity], str(problem))
 
 
 def print_json(value: Any) -> None:
@@ -148,27 +148,28 @@ def print_json(value: Any) -> None:
 
 
 def without_nan(value: Any) -> Any:
-    """JSON knows no NaN: null stands for it."""
+    """The value with None in place of NaN, which JSON does not have."""
     if isinstance(value, dict):
         return {key: without_nan(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [without_nan(item) for item in value]
-    return None if isinstance(value, float) and value != value else value
+    return None if isinstance(value, float) and isnan(value) else value
 
 
-def say(text: str) -> None:
-    """A line on standard error, never cut or wrapped."""
-    SafeConsole(stderr=True).print(Text(printable(text)), soft_wrap=True)
+def say(text: str, console: Console | None = None) -> None:
+    """Print a line on standard error. It is never cut or wrapped."""
+    console = console or SafeConsole(stderr=True)
+    console.print(Text(printable(text)), soft_wrap=True)
 
 
 def track(items: Sequence[Any], label: str) -> Iterator[Any]:
-    """The items one by one, with a bar on standard error that is gone when done."""
+    """The items one by one, with a bar on standard error that vanishes at the end."""
     with progress_bar() as progress:
         yield from progress.track(items, description=label)
 
 
 def progress_bar() -> Progress:
-    """On standard error if that is a terminal, and gone when done."""
+    """A bar on standard error, if that is a terminal. It vanishes at the end."""
     from rich.progress import (
         BarColumn,
         Progress,
@@ -179,7 +180,7 @@ def progress_bar() -> Progress:
     )
 
     class Description(TextColumn):
-        """What is done, or the name of the case at hand."""
+        """The work, or the name of the current case."""
 
         def render(self, task: Task) -> Text:
             return plain(task.description, "progress.description")

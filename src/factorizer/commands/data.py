@@ -1,22 +1,22 @@
-"""`factorizer data`: check a data set, plan a preset for it, make a synthetic one."""
+"""`factorizer data`: check a data set, plan a preset for it, deal folds, make a synthetic one."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
 
+from factorizer.commands import options
 from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
-    Json,
     add_cells,
     print_json,
     print_line,
     print_problem,
     print_table,
-    progress_bar,
     refuse_existing,
     say,
     say_written,
@@ -26,128 +26,183 @@ from factorizer.errors import FactorizerError
 from factorizer.words import count, printable
 
 if TYPE_CHECKING:
-    from factorizer.config import Preset
-    from factorizer.data.cases import Cohort
+    from factorizer.data.cases import Cohort, Problem
     from factorizer.data.check import Report
-    from factorizer.data.plan import Plan
+    from factorizer.data.plan import Plan, PlannedData
 
 app = typer.Typer(
     no_args_is_help=True, help="Check a data set, plan a preset for it, or make a synthetic one."
 )
 
-Folder = Annotated[
-    Path,
-    typer.Argument(
-        help="The folder of the data set, as downloaded, or a CSV or JSON list of cases."
+MOST_SEED = 2**32 - 1
+MOST_DRAWN = 6  # cases in a figure
+
+CheckedPreset = Annotated[
+    str | None,
+    typer.Option("--preset", metavar="PRESET", help="Check against a preset's channels, labels."),
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        "--budget",
+        metavar="TIME",
+        help="Plan a training that takes this long on this machine: 90m, 2h or 1.5h.",
     ),
 ]
-MaskSuffix = Annotated[
-    str | None, typer.Option(help="How masks of 2D images are named, such as _1stHO.")
+BudgetDevice = Annotated[
+    str | None,
+    typer.Option(
+        "--device",
+        help="Where it will be trained, for --budget: auto, cpu, cuda or mps. [default: auto]",
+        show_default=False,
+    ),
 ]
+FoldCount = Annotated[int, typer.Option("--folds", min=2, max=10_000, help="The number of folds.")]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, max=MOST_SEED, help="The same seed gives the same result.")
+]
+Stratify = Annotated[
+    bool,
+    typer.Option("--stratify", help="Make folds similar in lesion volume. Reads all labels."),
+]
+Kind = Annotated[str, typer.Argument(metavar="KIND", help="brats, isles22 or hippocampus.")]
+CaseCount = Annotated[
+    int, typer.Option("--cases", min=1, max=options.MOST_CASES, help="The number of cases.")
+]
+Size = Annotated[int, typer.Option("--size", min=1, max=512, help="Voxels along the longest axis.")]
 
 
 @app.command()
 def check(
-    folder: Folder,
-    preset: Annotated[
-        str | None, typer.Option(help="Check against a preset's channels and labels.")
-    ] = None,
-    mask_suffix: MaskSuffix = None,
-    figure: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw some cases with their labels.")
-    ] = None,
-    json: Json = False,
+    data: options.DataArgument,
+    preset: CheckedPreset = None,
+    mask_suffix: options.MaskSuffix = None,
+    figure: options.Figure = None,
+    json: options.Json = False,
 ) -> None:
-    """Read every image and label, print what there is and what is wrong; exit code 1 if there are
-    errors."""
-    if figure and figure.suffix != ".png":
-        raise FactorizerError(f"--figure got {figure}; its name must end in .png")
-    if figure:
+    """Read every image and label. Print what was found and what is wrong. Errors end with 1."""
+    from factorizer.data.check import check_data
+    from factorizer.preset_files import load_preset
+
+    if figure is not None:
+        check_name(figure, "--figure", ".png")
         refuse_existing(figure)
-    cohort, report = examine(folder, preset, mask_suffix)
+    wanted = load_preset(preset) if preset else None
+    checked = check_data(data, preset=wanted, mask_suffix=mask_suffix, progress=ConsoleProgress())
     if json:
-        print_json(report.as_dict())
+        print_json(checked.report.as_dict())
     else:
-        print_report(report)
-    if figure and report.cases:
-        draw(cohort, report, figure)
-    exit_for(report.problems)
+        print_report(checked.report)
+    if figure is not None and checked.report.cases:
+        draw_cases(checked.cohort, checked.report, figure)
+    exit_for(checked.report.problems)
 
 
 @app.command("plan")
 def make_plan(
-    folder: Folder,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The preset to write.")
-    ],
-    budget: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME",
-            help="Plan a training that takes so long on this machine: 90m, 2h, 1.5h.",
-        ),
-    ] = None,
-    device: Annotated[
-        str | None,
-        typer.Option(
-            help="Where it will train, for --budget: auto, cpu, cuda or mps; auto unless given."
-        ),
-    ] = None,
-    mask_suffix: MaskSuffix = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace a file that is there.")
-    ] = False,
+    data: options.DataArgument,
+    output: options.OutputFile,
+    budget: Budget = None,
+    device: BudgetDevice = None,
+    mask_suffix: options.MaskSuffix = None,
+    overwrite: options.Overwrite = False,
 ) -> None:
-    """Write a preset for a data set from what its cases are like: spacing, patch, window,
-    regions."""
-    from factorizer.files import write_atomically
-    from factorizer.preset_files import to_yaml
+    """Write a preset for a data set: spacing, patch size, network, intensities and regions."""
+    from factorizer.data.plan import plan_data
     from factorizer.training.budget import parse_budget
 
-    if output.suffix not in (".yaml", ".yml"):
-        raise FactorizerError(f"-o got {output}; a preset's name ends in .yaml")
+    check_name(output, "-o", ".yaml", ".yml")
     if output.exists() and not overwrite:
-        raise FactorizerError(f"{output} is there already; give another name, or --overwrite")
+        raise FactorizerError(f"{output} already exists; give another name, or --overwrite")
     if device is not None and budget is None:
         raise FactorizerError(f"--device {device} is for --budget; give that too, or leave it out")
     seconds = None if budget is None else parse_budget(budget)
-    from factorizer.data.plan import plan_preset
-
-    cohort, report = examine(folder, None, mask_suffix)
-    print_all_problems(report)
-    plan = plan_preset(cohort, report, mask_suffix=mask_suffix)
+    planned = plan_data(data, mask_suffix=mask_suffix, progress=ConsoleProgress())
+    print_problems_by_severity(planned.report.problems)
+    plan = planned.plan
     if seconds is not None:
-        plan = fit_budget(plan, cohort, report, seconds, device or "auto")
-    write_atomically(output, to_yaml(plan.preset))
-    print_plan(plan, output)
-    if budget is None:
+        plan = fit_budget(planned, seconds, device or "auto")
+    write_plan(plan, output)
+    if seconds is None:
         say(
-            f"Training is not planned: {plan.preset.training.max_steps:,} steps as in the paper, "
-            "which takes days on a CPU. Add --budget 2h to plan a training for this machine and "
-            "that time."
+            f"The length of the training is the paper's, {plan.preset.training.max_steps:,} steps: "
+            "it takes days on a CPU. Add --budget 2h to plan a training for this machine and that "
+            "time."
         )
     else:
-        say(f"Train with: factorizer train --preset {output} --data {folder}")
+        say(f"Train with: factorizer train --preset {output} --data {data}")
 
 
-def fit_budget(plan: Plan, cohort: Cohort, report: Report, seconds: float, device: str) -> Plan:
-    """Measure this machine, with a bar that says what is being measured, or lines where there is no
-    terminal."""
-    with progress_bar() as progress:
-        from factorizer.training.trial import plan_for_budget
+@app.command()
+def folds(
+    data: options.DataArgument,
+    output: options.OutputFile,
+    number: FoldCount = 5,
+    seed: Seed = 0,
+    stratify: Stratify = False,
+    split: options.Split = None,
+    mask_suffix: options.MaskSuffix = None,
+) -> None:
+    """Deal the cases into folds for cross-validation. All cases of a patient are in one fold."""
+    from factorizer.data.deal import make_folds
 
-        task = progress.add_task("measuring", total=None)
+    check_name(output, "-o", ".json")
+    refuse_existing(output)
+    dealt = make_folds(
+        data,
+        num_folds=number,
+        seed=seed,
+        stratify=stratify,
+        split=split,
+        mask_suffix=mask_suffix,
+        progress=ConsoleProgress(),
+    )
+    print_problems_by_severity(dealt.problems)
+    dealt.save(output)
+    for fold, names in dealt.folds.items():
+        print_line(f"fold {fold}: {count(len(names), 'case')}")
 
-        def tell(text: str) -> None:
-            progress.update(task, description=text)
-            if progress.disable:
-                say(text)
 
-        return plan_for_budget(plan, cohort, report, budget=seconds, device=device, tell=tell)
+@app.command()
+def synth(
+    kind: Kind,
+    output: options.OutputFolder,
+    cases: CaseCount = 10,
+    size: Size = 64,
+    seed: Seed = 0,
+) -> None:
+    """Write synthetic scans in the layout of a real data set. They show no patient."""
+    from factorizer.data.synthetic import make_synthetic
+
+    make_synthetic(kind, output, cases=cases, size=size, seed=seed, progress=ConsoleProgress())
+    print_line(f"{escape(str(output))}: {count(cases, 'synthetic case')} of {kind}")
 
 
-def print_plan(plan: Plan, output: Path) -> None:
-    """What was written, and why it is as it is."""
+def check_name(file: Path, option: str, *endings: str) -> None:
+    """Refuse a file whose name does not end as its content needs."""
+    if file.suffix not in endings:
+        raise FactorizerError(f"{option} got {file}; its name must end in {endings[0]}")
+
+
+def fit_budget(planned: PlannedData, seconds: float, device: str) -> Plan:
+    from factorizer.training.trial import plan_with_budget
+
+    return plan_with_budget(
+        planned.plan,
+        planned.cohort,
+        planned.report,
+        budget=seconds,
+        device=device,
+        progress=ConsoleProgress(),
+    )
+
+
+def write_plan(plan: Plan, output: Path) -> None:
+    """Write the preset. Print its size and the reasons for it."""
+    from factorizer.files import write_atomically
+    from factorizer.preset_files import to_yaml
+
+    write_atomically(output, to_yaml(plan.preset))
     size = " x ".join(map(str, plan.preset.data.patch_size))
     widths = ", ".join(map(str, plan.preset.model.widths))
     print_line(f"{escape(str(output))}: patches of {size}, widths {widths}")
@@ -155,108 +210,13 @@ def print_plan(plan: Plan, output: Path) -> None:
         print_line(f"  {escape(printable(reason))}")
 
 
-@app.command()
-def folds(
-    folder: Folder,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The folds.json to write.")
-    ],
-    number: Annotated[int, typer.Option("--folds", min=2, max=10_000, help="How many.")] = 5,
-    seed: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same folds.")
-    ] = 0,
-    stratify: Annotated[
-        bool, typer.Option("--stratify", help="Alike in lesion volume; reads all labels.")
-    ] = False,
-    split: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Take a split: CSV with case, fold, or nnU-Net's."),
-    ] = None,
-    mask_suffix: MaskSuffix = None,
-) -> None:
-    """Deal the cases into folds for cross-validation; a patient is never in two."""
-    from factorizer.data.folds import draw_folds, read_folds, write_folds
-    from factorizer.data.layouts import read_cohort
-
-    if output.suffix != ".json":
-        raise FactorizerError(f"-o got {output}; the name of folds ends in .json")
-    refuse_existing(output)
-    if split and stratify:
-        raise FactorizerError("--stratify is for folds that are drawn; leave it out with --split")
-    cohort = read_cohort(folder, mask_suffix=mask_suffix)
-    origin = f"split {split.name}" if split else f"seed {seed}{', stratified by volume' * stratify}"
-    if split:
-        dealt = read_folds(split, cohort.labelled)
-    else:
-        volumes = None
-        if stratify:
-            _, report = examine(folder, None, mask_suffix)
-            print_all_problems(report)
-            volumes = {case.name: 0.0 for case in cohort.cases} | {
-                case.name: case.ml for case in report.cases
-            }
-        dealt = draw_folds(cohort.labelled, num_folds=number, seed=seed, volumes=volumes)
-    write_folds(output, dealt, origin=origin)
-    for fold, names in dealt.items():
-        print_line(f"fold {fold}: {count(len(names), 'case')}")
-
-
-@app.command()
-def synth(
-    kind: Annotated[str, typer.Argument(help="brats, isles22 or hippocampus.")],
-    output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="DIR", help="A new or empty folder.")
-    ],
-    cases: Annotated[int, typer.Option(min=1, max=100_000, help="How many.")] = 10,
-    size: Annotated[int, typer.Option(min=1, max=512, help="Voxels along the longest axis.")] = 64,
-    seed: Annotated[
-        int, typer.Option(min=0, max=2**32 - 1, help="The same seed gives the same cases.")
-    ] = 0,
-) -> None:
-    """Write synthetic scans in the layout of a real data set: procedural anatomy, no patient,
-    public domain."""
-    from factorizer.data.synthetic import write_synthetic
-
-    first = 1000 * seed + 1  # cases of another seed have other names
-    write_synthetic(
-        kind,
-        output,
-        cases=cases,
-        size=size,
-        seed=seed,
-        first=first,
-        progress=ConsoleProgress(),
-    )
-    print_line(f"{escape(str(output))}: {count(cases, 'synthetic case')} of {kind}")
-
-
-def examine(folder: Path, preset: str | None, mask_suffix: str | None) -> tuple[Cohort, Report]:
-    """List and read a data set, with a progress bar."""
-    from factorizer.data.check import check_cohort
-    from factorizer.data.label_values import name_labels
-    from factorizer.data.layouts import read_cohort
-    from factorizer.preset_files import load_preset
-
-    settings: Preset | None = load_preset(preset) if preset else None
-    cohort = read_cohort(
-        folder, mask_suffix=mask_suffix or (settings.data.mask_suffix if settings else None)
-    )
-    cohort = name_labels(cohort, settings.data.labels if settings else None)
-    report = check_cohort(
-        cohort,
-        channels=settings.data.channels if settings else None,
-        targets=settings.data.targets if settings else None,
-        progress=ConsoleProgress(),
-    )
-    return cohort, report
-
-
-def draw(cohort: Cohort, report: Report, figure: Path) -> None:
+def draw_cases(cohort: Cohort, report: Report, figure: Path) -> None:
+    """Draw the first cases with their labels."""
     from factorizer.figures.contact_sheet import draw_contact_sheet
     from factorizer.files import write_atomically
 
-    names = [case.name for case in report.cases]
-    write_atomically(figure, draw_contact_sheet(cohort, names[:6], report.channels))
+    names = [case.name for case in report.cases[:MOST_DRAWN]]
+    write_atomically(figure, draw_contact_sheet(cohort, names, report.channels))
     say_written(figure)
 
 
@@ -267,10 +227,10 @@ def print_report(report: Report) -> None:
     for title, text in report.lines().items():
         add_cells(table, (title, text))
     print_table(table)
-    print_all_problems(report)
+    print_problems_by_severity(report.problems)
 
 
-def print_all_problems(report: Report) -> None:
-    """Each on a line; the errors first, which must be fixed."""
-    for problem in [*report.errors, *report.warnings]:
+def print_problems_by_severity(problems: Sequence[Problem]) -> None:
+    """One line for each: first the errors, then the warnings."""
+    for problem in sorted(problems, key=lambda problem: problem.is_warning):
         print_problem(problem)

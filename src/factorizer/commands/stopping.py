@@ -1,5 +1,4 @@
-"""Commands that are stopped by Ctrl-C or SIGTERM say how to continue, and end with the exit code
-that shells expect."""
+"""A command that Ctrl-C or SIGTERM stops says how to resume, and ends with a shell's exit code."""
 
 from __future__ import annotations
 
@@ -8,44 +7,49 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import NoReturn
 
 import typer
 
 from factorizer.commands.console import say
+from factorizer.training.signals import Interrupted
 
-
-class Terminated(BaseException):
-    """SIGTERM came. As with Ctrl-C, what is half written is removed on the way out."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
 def stoppable(advice: str) -> Iterator[None]:
-    """Print advice where the command is stopped; the exit code is then 130 for Ctrl-C and 143 for
-    SIGTERM."""
+    """Print advice if the command is stopped. The exit code is 130 for Ctrl-C, 143 for SIGTERM.
+
+    Files that are half written are removed on the way out. Training saves before it stops.
+    """
     try:
-        with sigterm_raises():
+        with signals_raise():
             yield
-    except KeyboardInterrupt:
-        say(advice)
-        raise typer.Exit(128 + signal.SIGINT) from None
-    except Terminated:
-        say(advice)
-        raise typer.Exit(128 + signal.SIGTERM) from None
+    except KeyboardInterrupt:  # outside of the main thread, where Python's own handler stays
+        end_stopped(signal.SIGINT, advice)
+    except Interrupted as stop:
+        end_stopped(stop.number, advice)
+
+
+def end_stopped(number: int, advice: str) -> NoReturn:
+    say(advice)
+    raise typer.Exit(128 + number) from None
 
 
 @contextmanager
-def sigterm_raises() -> Iterator[None]:
-    """Turn SIGTERM into an exception. Only the main thread can: elsewhere the signal does what it
-    did."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Terminated
-
+def signals_raise() -> Iterator[None]:
+    """Turn the signals into an exception. Only the main thread can do so."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    before = {number: signal.signal(number, interrupt) for number in SIGNALS}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def interrupt(number: int, frame: FrameType | None) -> None:
+    raise Interrupted(number)

@@ -18,8 +18,8 @@ from factorizer.progress import SILENT, Progress
 from factorizer.reports.tables import comparison_files, latex_table, table_csv
 from factorizer.runs.facts import read_facts
 from factorizer.runs.fold import Fold
-from factorizer.training.run import train_fold
-from factorizer.training.trainer import Machine
+from factorizer.training.machine import Machine
+from factorizer.training.session import train_fold
 
 SWIN = "model.name=swin-factorizer"
 KINDS = ("global", "local", "swin")

@@ -21,9 +21,9 @@ from factorizer.runs.find import find_fold, find_folds, trained_on
 from factorizer.runs.fold import Fold
 from factorizer.runs.weights import read_weights
 from factorizer.training.activations import checkpoint_activations
+from factorizer.training.machine import Machine
 from factorizer.training.module import Segmentation
 from factorizer.training.schedule import warmup_for
-from factorizer.training.trainer import Machine
 
 
 def settle_init(fold: Fold, init: str | None) -> str | None:

@@ -18,8 +18,8 @@ from factorizer.evaluation.label_maps import score_label_maps
 from factorizer.evaluation.scores import Score
 from factorizer.inference.predictor import Predictor
 from factorizer.progress import Progress
+from factorizer.training.machine import PRECISIONS
 from factorizer.training.module import Segmentation, gather
-from factorizer.training.trainer import PRECISIONS
 
 Array = NDArray[Any]
 

@@ -1,13 +1,11 @@
-"""The signal that ends a command; in a file of its own, which imports nothing, to be ready before
-the rest is."""
+"""The exception of a signal that ends a command. It imports nothing, so it is ready at once."""
 
 from __future__ import annotations
 
 
 class Interrupted(BaseException):
-    """A signal that ends a command: Ctrl-C or a polite kill. `said` is whether the user knows how
-    to resume."""
+    """Ctrl-C or SIGTERM ended a command. `number` is the signal's number."""
 
-    def __init__(self, number: int, *, said: bool = False) -> None:
+    def __init__(self, number: int) -> None:
         super().__init__(number)
-        self.number, self.said = int(number), said
+        self.number = int(number)

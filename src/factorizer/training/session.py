@@ -1,14 +1,14 @@
-"""One training, from the first step to the scores, and the cross-validation of several.
+"""The training of one fold, from the first step to the scores.
 
-A training resumes from its newest readable checkpoint. It is refused where it would replace
-another. Several processes may train together: then the first one prepares, writes and reports.
+A training resumes from its newest readable checkpoint. It is refused if it would replace another.
+If several processes train together, the first one prepares, writes and reports.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,17 +18,13 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from factorizer.config import Preset
-from factorizer.data.cache import CaseStore, Settings, settings_for
-from factorizer.data.cases import Cohort
-from factorizer.data.folds import Folds
-from factorizer.data.layouts import read_cohort
-from factorizer.data.matching import note_renamed_labels
+from factorizer.data.cache import CaseStore
 from factorizer.errors import RunError
 from factorizer.evaluation.scores import Score
 from factorizer.files import write_atomically
 from factorizer.hardware import GIB
 from factorizer.progress import SILENT, Progress
-from factorizer.runs.fold import Fold, FoldNumber
+from factorizer.runs.fold import ALL, Fold, FoldNumber
 from factorizer.runs.records import describe_start, with_end
 from factorizer.runs.run import Run
 from factorizer.training.begin import make_module, settle_init, warn_of_known_cases
@@ -36,19 +32,19 @@ from factorizer.training.checkpoints import REMEDY, Checkpoints, newest_readable
 from factorizer.training.consistency import (
     check_cases,
     check_folder,
-    check_folds,
     check_siblings,
     claim_folder,
-    settle_folds,
-    split_cases,
-    unfinished_folds,
 )
-from factorizer.training.memory import check_memory, is_out_of_memory
-from factorizer.training.module import PatchStream, Segmentation
+from factorizer.training.log import read_log
+from factorizer.training.machine import Machine
+from factorizer.training.memory_need import check_memory, is_out_of_memory
+from factorizer.training.module import Segmentation
 from factorizer.training.report import ReportProgress
 from factorizer.training.scoring import Scoring
 from factorizer.training.stop import StopOnSignal, Stopped
-from factorizer.training.trainer import Machine, is_leader, make_trainer, validation_interval
+from factorizer.training.stream import PatchStream
+from factorizer.training.trainer import is_leader, make_trainer, validation_interval
+from factorizer.training.training_cases import TrainingCases, gather_cases, prepare_cases
 from factorizer.words import count
 
 SHOWN = 200  # characters of an error that is not ours
@@ -56,39 +52,27 @@ SHOWN = 200  # characters of an error that is not ours
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training ended. `signal` is the one that stopped it, or 0."""
+    """How a training ended.
+
+    Attributes:
+        fold: The fold that was trained.
+        step: The steps that are made.
+        finished: Whether it made all its steps and has its scores.
+        mean_dice: The mean over the held-out cases and regions. None without held-out cases.
+        scores_file: The scores of the held-out cases. None in all processes except the first.
+        signal: The signal that stopped it, or 0.
+    """
 
     fold: Fold
     step: int
     finished: bool
     mean_dice: float | None = None
+    scores_file: Path | None = None
     signal: int = 0
 
     @property
     def folder(self) -> Path:
         return self.fold.path
-
-
-@dataclass(frozen=True)
-class CrossValidation:
-    """How a cross-validation ended: the pooled scores, or the folds that are still missing."""
-
-    run: Run
-    scores_file: Path | None = None
-    missing: Sequence[int] = ()
-    signal: int = 0
-
-
-@dataclass(frozen=True)
-class TrainingCases:
-    """What a fold is trained on and what it holds out."""
-
-    cohort: Cohort
-    settings: Settings
-    folds: Folds
-    origin: str  # where the folds come from
-    training: Sequence[str]
-    held_out: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -143,7 +127,7 @@ def train_fold(
         check_siblings(place, preset)
     if place.is_finished_for(preset.training.max_steps):
         progress.say(f"{place.path} is finished")
-        return Outcome(place, preset.training.max_steps, finished=True)
+        return outcome_of(place, preset.training.max_steps, known_scores(place))
     cases = gather_cases(preset, data, place, split, progress)
     start = find_checkpoint(place, preset, progress) if resume else Checkpoint()
     session = Session(preset, place, cases, start, machine, callbacks, progress)
@@ -156,36 +140,9 @@ def train_fold(
         return session.train(module, started)
 
 
-def gather_cases(
-    preset: Preset, data: Path, fold: Fold, split: Path | None, progress: Progress
-) -> TrainingCases:
-    """Read the data set and deal its cases out."""
-    assert fold.number is not None, "it is a fold of a run"
-    cohort = read_cohort(data, mask_suffix=preset.data.mask_suffix)
-    folds, origin = settle_folds(fold.run, cohort, preset, split)
-    check_folds(fold.run, folds)
-    for remark in remarks_on(cohort, folds, preset):
-        progress.say(remark)
-    training, held_out = split_cases(folds, fold.number)
-    settings = settings_for(cohort, preset.data)
-    return TrainingCases(cohort, settings, folds, origin, training, held_out)
-
-
-def remarks_on(cohort: Cohort, folds: Folds, preset: Preset) -> Iterator[str]:
-    """What a user should know about the data set before it is trained on."""
-    names = {case.name for case in cohort.cases}
-    for problem in cohort.problems:
-        if problem.case not in names:
-            yield str(problem)
-    unused = len(names) - sum(map(len, folds.values()))
-    if unused:
-        verb = "is" if unused == 1 else "are"
-        yield (
-            f"{count(unused, 'case')} of {cohort.root} {verb} in no fold of this run (unlabelled, "
-            f"or new) and {verb} left out"
-        )
-    for problem in note_renamed_labels(cohort, preset.data.labels):
-        yield str(problem)
+def known_scores(fold: Fold) -> list[Score]:
+    """The scores of a fold that is finished."""
+    return [] if fold.number == ALL else fold.scores()
 
 
 def find_checkpoint(fold: Fold, preset: Preset, progress: Progress) -> Checkpoint:
@@ -288,7 +245,7 @@ class Session:
         step = self.trainer.global_step
         if signal:
             self.write_end(seconds)
-            self.progress.say(f"stopped at step {step} and saved")
+            self.progress.say(f"saved at step {step}")
             return Outcome(self.fold, step, finished=False, signal=signal)
         self.checkpoints.save_last(self.trainer)
         names = self.stream.held_out.names
@@ -297,9 +254,11 @@ class Session:
             draw_learning_curve(self.fold)
         seconds["scoring"] = time.monotonic() - trained
         self.write_end(seconds)
-        if is_leader() and self.cases.held_out:
+        if not self.cases.held_out:
+            self.progress.say(f"trained on all cases; the model is {self.fold.path}")
+        elif is_leader():
             self.fold.write_scores(rows)  # last: with them the fold is finished
-        return Outcome(self.fold, step, finished=True, mean_dice=mean_dice(rows))
+        return outcome_of(self.fold, step, rows)
 
     def say_what_it_trains_on(self) -> None:
         if self.start.file:
@@ -317,95 +276,38 @@ class Session:
             self.fold.write_starts(with_end(self.fold.starts(), step=step, seconds=seconds))
 
 
-def mean_dice(rows: Sequence[Score]) -> float | None:
+def outcome_of(fold: Fold, step: int, rows: Sequence[Score]) -> Outcome:
+    """The outcome of a fold that is finished. Only the first process names the file of scores."""
     dices = [row.value for row in rows if row.metric == "dice"]
-    return fmean(dices) if dices else None
-
-
-def prepare_cases(store: CaseStore, cases: TrainingCases, progress: Progress) -> None:
-    """Preprocess the cases. One that cannot be used is named and left out."""
-    names = [*cases.training, *cases.held_out]
-    for problem in store.prepare(names, progress=progress):
-        progress.say(f"warning: {problem}" if problem.is_warning else f"left out: {problem}")
-    for wanted, purpose in (
-        (cases.training, "to train on"),
-        (cases.held_out, "in the held-out fold"),
-    ):
-        if wanted and not any(name in store.entries for name in wanted):
-            raise RunError(f"no usable case is left {purpose}")
+    mean_dice = fmean(dices) if dices else None
+    scores_file = fold.scores_file if rows and is_leader() else None
+    return Outcome(fold, step, finished=True, mean_dice=mean_dice, scores_file=scores_file)
 
 
 def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path | None) -> int:
     """Train to the end, or until a signal stops it. Return the signal's number, or 0."""
-    with warnings.catch_warnings():
-        # advice that does not apply
-        warnings.filterwarnings("ignore", module=r"lightning|torch|monai")
-        try:
+    try:
+        with warnings.catch_warnings():
+            # their advice does not apply here
+            warnings.filterwarnings("ignore", module=r"lightning|torch|monai")
             trainer.fit(module, datamodule=stream, ckpt_path=start, weights_only=True)
-        except Stopped as stop:
-            return stop.number
-        except Exception as error:  # a damaged checkpoint raises errors of any kind
-            if is_out_of_memory(error):
-                raise RunError(
-                    f"the memory is not sufficient at step {trainer.global_step}; lower "
-                    "data.patch_size, training.batch_size, model.widths or model.rank"
-                ) from error
-            if start is None or stream.opened:
-                raise
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN]
-            raise RunError(f"{start} cannot be resumed from ({reason}); {REMEDY}") from error
+    except Stopped as stop:
+        return stop.number
+    except Exception as error:  # a damaged checkpoint raises errors of any kind
+        if is_out_of_memory(error):
+            raise RunError(
+                f"the memory is not sufficient at step {trainer.global_step}; lower "
+                "data.patch_size, training.batch_size, model.widths or model.rank"
+            ) from error
+        if start is None or stream.opened:
+            raise
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN]
+        raise RunError(f"{start} cannot be resumed from ({reason}); {REMEDY}") from error
     return 0
 
 
 def draw_learning_curve(fold: Fold) -> None:
     from factorizer.figures.curve import draw_curve
-    from factorizer.training.log import read_log
 
     if fold.log_file.exists():
         write_atomically(fold.curve_file, draw_curve(read_log(fold.log_file)))
-
-
-def cross_validate(
-    preset: Preset,
-    *,
-    data: Path,
-    out: Path,
-    fold: int | None = None,
-    split: Path | None = None,
-    init: str | None = None,
-    machine: Machine | None = None,
-    callbacks: Sequence[Callback] = (),
-    progress: Progress = SILENT,
-) -> CrossValidation:
-    """Train or resume every fold, one after the other. Pool their scores when all are finished.
-
-    With `fold`, only that one is trained: so the jobs of an array can share the work. The other
-    arguments are those of `train_fold`.
-    """
-    run, leader = Run(out), is_leader()
-    cohort = read_cohort(data, mask_suffix=preset.data.mask_suffix)
-    folds, _ = settle_folds(run, cohort, preset, split)
-    numbers = list(folds) if fold is None else [fold]
-    for place, number in enumerate(numbers, start=1):
-        if leader and len(numbers) > 1:
-            progress.say(f"fold {number} ({place} of {len(numbers)})")
-        outcome = train_fold(
-            preset,
-            data=data,
-            out=out,
-            fold=number,
-            split=split,
-            resume=True,
-            init=init,
-            machine=machine,
-            callbacks=callbacks,
-            progress=progress,
-        )
-        if outcome.signal:
-            return CrossValidation(run, signal=outcome.signal)
-    if not leader:
-        return CrossValidation(run)
-    missing = unfinished_folds(run, list(folds), preset.training.max_steps)
-    if missing:
-        return CrossValidation(run, missing=missing)
-    return CrossValidation(run, run.pool_scores(list(folds)))

@@ -1,7 +1,8 @@
-"""How much memory training will take, before it starts: a network of shapes without storage is run
-forward once, and what it would keep for the backward pass is added up.
+"""The memory that training needs, estimated before it starts.
 
-Measured on a CPU, twelve runs of six systems took 0.7 to 1.2 times as much.
+A network without storage computes a patch without numbers, only shapes. The maps that it would keep
+for the backward pass are added up. Twelve trainings of six systems on a CPU needed 0.7 to 1.2 times
+the estimate.
 """
 
 from __future__ import annotations
@@ -16,33 +17,26 @@ from torch import Tensor, nn
 
 from factorizer.config import Preset, build_options
 from factorizer.errors import RunError
-from factorizer.hardware import choose_device, usable_bytes
+from factorizer.hardware import GIB, choose_device, usable_bytes
 from factorizer.models.registry import build_model
 from factorizer.nn.blocks import Adapter, ResidualMLP, ResidualNMF
 from factorizer.profiling.count import build_without_storage
 from factorizer.training.activations import units_of
-from factorizer.training.trainer import Machine, share_batch
+from factorizer.training.machine import Machine, share_batch
 
-GIB = 2**30
-TOO_LARGE = (
-    "overflow",
-    "too large",
-    "allocate",
-    "unpack",
-)  # in what PyTorch says of sizes beyond its integers
-BASE = 1.0 * GIB  # Python, PyTorch, Lightning, a patch or two, and the tiles at hand
+TOO_LARGE = ("overflow", "too large", "allocate", "unpack")  # PyTorch's words for such sizes
+BASE = 1.0 * GIB  # Python, PyTorch, Lightning, a patch or two, and the tiles that are computed
 COPIES = 4  # of every weight: itself, its gradient, and two means of AdamW (Muon has one)
-MIXED = 0.6  # of the bytes of maps in mixed precision
-GRADIENTS = 3  # of the largest map, that the backward pass holds at a time
+MIXED = 0.6  # the size of maps in mixed precision, relative to full precision
+GRADIENTS = 3  # copies of the largest map that the backward pass holds at a time
 
 
 @dataclass(frozen=True)
 class Need:
-    """Bytes that one process takes: for weights and what belongs to them, and for the maps of one
-    patch."""
+    """The bytes that one process needs."""
 
-    weights: float
-    maps: float
+    weights: float  # with their gradients and the optimizer's means
+    maps: float  # of one patch
     patches: int
 
     @property
@@ -51,8 +45,7 @@ class Need:
 
 
 def check_memory(preset: Preset, machine: Machine) -> Need:
-    """What training takes, about; an error where there is not as much, which names the field to
-    change."""
+    """The memory that training needs. If it is not free, the error names the field to change."""
     local, nodes = machine.processes()
     patches = share_batch(preset.training.batch_size, machine.accumulate, local * nodes)
     device = choose_device(machine.device)
@@ -60,42 +53,42 @@ def check_memory(preset: Preset, machine: Machine) -> Need:
     on_gpu = device.type == "cuda"
     free = torch.cuda.mem_get_info()[0] if on_gpu else usable_bytes() / local
     if need.total > free:
+        each = f" in each of {local} processes" if local > 1 else ""
+        place = " on the GPU" if on_gpu else ""
         raise RunError(
-            f"training takes about {need.total / GIB:.1f} "
-            f"GiB{f' in each of {local} processes' * (local > 1)}, and {free / GIB:.1f} GiB are "
-            f"free{' on the GPU' * on_gpu}; {advice(preset, machine, need, free)}"
+            f"training needs about {need.total / GIB:.1f} GiB{each}, and {free / GIB:.1f} GiB are "
+            f"free{place}; {advice(preset, machine, need, free)}"
         )
     return need
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether the estimate was too low."""
-    return isinstance(
-        error, MemoryError | torch.OutOfMemoryError
-    ) or "can't allocate memory" in str(error)
+    """Whether the memory did not suffice, although the estimate did."""
+    known = isinstance(error, MemoryError | torch.OutOfMemoryError)
+    return known or "can't allocate memory" in str(error)
 
 
 def advice(preset: Preset, machine: Machine, need: Need, free: float) -> str:
-    """Which field to change: the one that most of the memory depends on; the batch where one patch
-    would fit."""
+    """Which field to change: the one that needs most of the memory, or the batch if one patch would
+    fit."""
     widths, patch = list(preset.model.widths), list(preset.data.patch_size)
     if need.weights > need.maps * need.patches:
         return f"lower model.widths, now {widths}, or choose a smaller system"
     if need.patches > 1 and replace(need, patches=1).total < free:
         return (
-            f"lower training.batch_size, now {preset.training.batch_size}, or give a larger "
-            "--accumulate"
+            f"lower training.batch_size, now {preset.training.batch_size}, or raise accumulate, "
+            f"now {machine.accumulate}"
         )
-    more = "" if machine.checkpoint_activations else ", or give --checkpoint-activations"
+    more = "" if machine.checkpoint_activations else ", or turn on checkpoint_activations"
     return f"lower data.patch_size, now {patch}, or model.widths, now {widths}{more}"
 
 
 def estimate(preset: Preset, machine: Machine, patches: int, device: torch.device) -> Need:
-    """What one process takes for `patches` patches at a time."""
+    """The memory that one process needs for so many patches at a time."""
     name = preset.model.name
     try:
         network = build_without_storage(lambda: build_model(name, **build_options(preset, name)))
-        weights = 4.0 * sum(p.numel() for p in network.parameters())
+        weights = 4.0 * sum(weight.numel() for weight in network.parameters())
         kept = KeptMaps(network, machine, device)
         kept.run(preset.in_channels, preset.data.patch_size)
     except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
@@ -103,31 +96,33 @@ def estimate(preset: Preset, machine: Machine, patches: int, device: torch.devic
             raise
         raise RunError(
             f"a network of model.widths {list(preset.model.widths)} on data.patch_size "
-            f"{list(preset.data.patch_size)} has more numbers than can be counted; lower them"
+            f"{list(preset.data.patch_size)} is too large to be computed; lower them"
         ) from None
-    maps = kept.total + GRADIENTS * kept.largest
-    return Need(COPIES * weights, maps * (1.0 if machine.precision == "32" else MIXED), patches)
+    size = 1.0 if machine.precision == "32" else MIXED
+    maps = size * (kept.total + GRADIENTS * kept.largest)
+    return Need(COPIES * weights, maps, patches)
 
 
 def works_in_tiles(module: nn.Module) -> bool:
-    """Whether a module computes its maps again tile by tile; an NMF that joins windows cannot."""
+    """Whether a module computes its maps again, tile by tile. An NMF that joins windows cannot."""
     joins = isinstance(module, ResidualNMF) and module.wrapped_nmf.nmf.joins_windows
     return isinstance(module, Adapter | ResidualMLP | ResidualNMF) and not joins
 
 
 class KeptMaps:
-    """Counts the bytes that a network on the meta device keeps for the backward pass of one patch.
+    """Counts the bytes that a network without storage keeps for the backward pass of one patch.
 
-    Units that compute their maps again keep only what they are given: all with
-    --checkpoint-activations, and those of a Factorizer on the CPU, which work tile by tile.
+    Some units compute their maps again and keep only their inputs: every unit if the machine
+    checkpoints activations, and the units of a Factorizer on the CPU, which work tile by tile.
     """
 
     def __init__(self, network: nn.Module, machine: Machine, device: torch.device) -> None:
         self.network = network
-        self.kept: dict[int, Any] = {}  # storages, by address
-        self.weights = {p.untyped_storage()._cdata for p in network.parameters()}
-        self.inside = 0  # units that compute again
-        self.again, self.most_again = 0, 0  # bytes inside the unit at hand, and inside the largest
+        self.kept: dict[int, Any] = {}  # storages by address
+        self.weights = {weight.untyped_storage()._cdata for weight in network.parameters()}
+        self.inside = 0  # how many units that compute again surround the current place
+        self.again = 0  # bytes inside the current unit
+        self.most_again = 0  # bytes inside the largest unit
         tiles = device.type == "cpu" and machine.precision == "32"
         self.tiled = [module for module in network.modules() if tiles and works_in_tiles(module)]
         self.units = list(units_of(network)) if machine.checkpoint_activations else []
@@ -156,7 +151,7 @@ class KeptMaps:
         if self.inside:
             self.again += storage.nbytes()
         elif storage._cdata not in self.weights:
-            self.kept[storage._cdata] = storage  # held, so that no other gets its address
+            self.kept[storage._cdata] = storage  # kept alive, so that no other gets its address
         return tensor
 
     def enter(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
