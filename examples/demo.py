@@ -1,44 +1,38 @@
-"""Everything once, on synthetic tumours: scans, training, prediction of unseen cases, scores,
-pictures, one HTML page.
+"""Everything once, on synthetic tumours: training, prediction, scores, figures and one HTML page.
 
-About six minutes on two CPU cores. `make demo` runs it and leaves all it made in the folder demo.
+It takes about six minutes on two CPU cores. `make demo` runs it. All results are in the folder
+demo.
 """
 
 from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import fmean
 
-import numpy as np
-from numpy.typing import NDArray
+from demo_page import Figures, make_page
 from rich.console import Console
-from rich.progress import track
-from sklearn.linear_model import LogisticRegression
+from rich.progress import Progress as RichProgress
+from rich.progress import TaskID
+from rich.table import Table
+from voxel_baseline import predict_by_voxel
 
-from factorizer.commands.bars import ConsoleProgress
-from factorizer.commands.console import print_table, scores_table
+import factorizer
 from factorizer.config import Preset
-from factorizer.data.cache import Settings, settings_for
-from factorizer.data.cases import Case
 from factorizer.data.layouts import read_cohort
-from factorizer.data.outputs import prediction_file, write_labels
-from factorizer.data.preprocess import restore
 from factorizer.data.synthetic import write_synthetic
-from factorizer.evaluation.compare import Entry, compare_entries
-from factorizer.evaluation.evaluate import evaluate_folders, list_references
-from factorizer.evaluation.metrics import dice
+from factorizer.evaluation.evaluate import list_references
 from factorizer.evaluation.scores import Means, mean_scores, write_scores
 from factorizer.figures.boxes import draw_boxes
 from factorizer.figures.qualitative import draw_examples
 from factorizer.files import write_atomically
-from factorizer.inference.load import load
 from factorizer.inference.predict import predict_cases
-from factorizer.preset_files import change_preset, load_preset
-from factorizer.reports import page
+from factorizer.progress import Progress, Task
 from factorizer.studies.explaining import Explainer
 from factorizer.studies.gallery import Gallery
-from factorizer.training.session import train_fold
 
 OURS, BASELINE = "swin-factorizer", "logistic regression"
 SETTINGS = [
@@ -56,173 +50,129 @@ console = Console()
 
 def main(folder: Path) -> None:
     started = time.monotonic()
-    preset = change_preset(load_preset("brats"), SETTINGS)
-    data = folder / "data"
-    if not (data / "dataset.json").exists():  # which is written last
+    preset = factorizer.change_preset(factorizer.load_preset("brats"), SETTINGS)
+    progress, data = Bars(), folder / "data"
+    if not (data / "dataset.json").exists():  # it is written last
         console.print("Drawing 50 synthetic brains with tumours, 40 to train on and 10 to test on.")
         write_synthetic("brats", data, cases=50, size=48, seed=0)
-    outcome = train_fold(
-        preset,
-        data=data,
-        fold=0,
-        out=folder / "run",
-        resume=True,
-        progress=ConsoleProgress(),
+    outcome = factorizer.train_fold(
+        preset, data=data, out=folder / "run", resume=True, progress=progress
     )
     if not outcome.finished:
         console.print("Run it again to resume.")
         return
-    run = outcome.folder
     cohort = read_cohort(data)
-    unseen = [case for case in cohort.cases if case.name in held_out(run)]
-    known = [case for case in cohort.cases if case.name not in held_out(run)]
-    predictor = load(run)
-    results = predict_cases(predictor, unseen, folder / OURS, skip_existing=True)
-    for _ in track(results, "predicting unseen cases", total=len(unseen), console=console):
-        pass
-    settings = settings_for(cohort, preset.data)
-    predict_by_voxel(preset, settings, known, unseen, folder / BASELINE)
-
-    entries = []
-    for name in (OURS, BASELINE):
-        scores = evaluate_folders(folder / name, data, preset.data).scores
-        write_scores(folder / f"scores {name}.csv", scores)
-        entries.append(Entry(name, scores))
-        console.print(f"[bold]{name}[/], {len(unseen)} unseen cases")
-        print_table(scores_table(scores))
-    means = {entry.name: mean_scores(entry.scores) for entry in entries}
-    average = {name: float(np.mean([m.dice for m in own.values()])) for name, own in means.items()}
-
-    gallery = Gallery(data, {name: folder / name for name in (BASELINE, OURS)}, preset.data)
-    chosen = gallery.choose(None, 4, lambda items, label: items)
-    pictures = draw_examples(
-        [gallery.read(case, "FLAIR") for case in chosen],
-        targets=preset.data.targets,
+    held_out = outcome.fold.held_out()
+    unseen = [case for case in cohort.cases if case.name in held_out]
+    predictions = predict_cases(
+        factorizer.load(outcome.folder), unseen, folder / OURS, skip_existing=True
     )
-    boxes = draw_boxes(compare_entries(entries), "dice")
-    references = list_references(data, preset.data)
+    for prediction in progress.follow(predictions, "predicting", total=len(unseen)):
+        require(prediction.problems)
+    predict_by_voxel(preset, cohort, unseen, folder / BASELINE)
+    entries = [score(name, folder, preset) for name in (OURS, BASELINE)]
+    means = {entry.name: mean_scores(entry.scores) for entry in entries}
+    print_scores(means)
+    segmentations, best = draw_segmentations(folder, preset)
+    figures = Figures(
+        segmentations,
+        boxes=draw_boxes(factorizer.compare_entries(entries), "dice"),
+        components=explain(best, outcome.folder, folder, preset),
+        curve=outcome.fold.curve_file.read_bytes(),
+    )
+    write_atomically(folder / "segmentations.png", segmentations)
+    write_atomically(folder / "index.html", make_page(means, figures, SETTINGS))
+    console.print(f"{time.monotonic() - started:.0f} s. Open [bold]{folder / 'index.html'}[/]")
+
+
+def score(name: str, folder: Path, preset: Preset) -> factorizer.Entry:
+    """Score the predictions of a model."""
+    scores = factorizer.evaluate_folders(folder / name, folder / "data", preset.data).scores
+    write_scores(folder / f"scores {name}.csv", scores)
+    return factorizer.Entry(name, scores)
+
+
+def print_scores(means: dict[str, dict[str, Means]]) -> None:
+    """The mean Dice of every region, a row per model."""
+    regions = means[OURS]
+    table = Table("model", *[f"Dice {region}" for region in regions], "mean Dice")
+    for name, own in means.items():
+        dices = [own[region].dice for region in regions]
+        table.add_row(name, *[f"{dice:.3f}" for dice in [*dices, fmean(dices)]])
+    console.print(table)
+
+
+def draw_segmentations(folder: Path, preset: Preset) -> tuple[bytes, str]:
+    """A figure of four cases from the worst to the best, and the name of the best."""
+    models = {name: folder / name for name in (BASELINE, OURS)}
+    gallery = Gallery(folder / "data", models, preset.data)
+    chosen = gallery.choose(None, 4, lambda items, label: items)
+    examples = [gallery.read(case, "FLAIR") for case in chosen]
+    return draw_examples(examples, targets=preset.data.targets), chosen[-1]
+
+
+def explain(case: str, model: Path, folder: Path, preset: Preset) -> bytes:
+    """A figure of the components of a case."""
+    references = list_references(folder / "data", preset.data)
     explainer = Explainer(
-        {OURS: predictor},
+        {OURS: factorizer.load(model)},
         "both",
         folder / "components",
         references=references.cases,
         label_values=references.values,
         write_volumes=True,
     )
-    best = cohort.case(chosen[-1])
-    problems = explainer.explain(best)
-    if problems:
-        raise RuntimeError(str(problems[0]))
+    require(explainer.explain(read_cohort(folder / "data").case(case)))
     explainer.write_tables()
-    components = (folder / "components" / f"{best.name}.png").read_bytes()
-    write_atomically(folder / "segmentations.png", pictures)
-    curve = (run / "learning_curve.png").read_bytes()
-    write_page(folder / "index.html", preset, means, pictures, boxes, components, curve)
-    console.print(
-        f"mean Dice over ET, TC, WT: [bold]{average[OURS]:.3f}[/], {BASELINE} "
-        f"{average[BASELINE]:.3f}; {time.monotonic() - started:.0f} s. Open "
-        f"[bold]{folder / 'index.html'}[/]"
-    )
+    return (folder / "components" / f"{case}.png").read_bytes()
 
 
-def held_out(run: Path) -> set[str]:
-    """The cases that the run did not train on."""
-    lines = (run / "scores.csv").read_text().splitlines()[1:]
-    return {line.split(",")[0] for line in lines}
+def require(problems: object) -> None:
+    """Stop if something failed."""
+    if problems:
+        raise RuntimeError(str(problems))
 
 
-def predict_by_voxel(
-    preset: Preset, settings: Settings, known: list[Case], unseen: list[Case], out: Path
-) -> None:
-    """What single voxels tell: for each region a logistic regression on the four intensities, cut
-    where the Dice of the known cases is highest."""
-    data = preset.data
-    generator = np.random.default_rng(0)
-    voxels, masks = [], []
-    for case in known:
-        prepared = settings.prepare(case, with_label=True)
-        assert prepared.label is not None, "it was asked for"
-        chosen = generator.choice(prepared.label.size, 5000, replace=False)
-        voxels.append(prepared.image.reshape(len(prepared.image), -1)[:, chosen].T)
-        masks.append(data.targets.masks(prepared.label.ravel()[chosen]))
-    x, y = np.concatenate(voxels), np.concatenate(masks, axis=1)
-    models = [LogisticRegression(max_iter=1000).fit(x, mask) for mask in y]
-    cuts = [
-        best_cut(model.predict_proba(x)[:, 1], mask) for model, mask in zip(models, y, strict=True)
-    ]
-    for case in unseen:
-        prepared = settings.prepare(case, with_label=False)
-        image = prepared.image.reshape(len(prepared.image), -1).T
-        found = [m.predict_proba(image)[:, 1] >= cut for m, cut in zip(models, cuts, strict=True)]
-        labels = data.targets.label_map(np.stack(found).reshape(-1, *prepared.image.shape[1:]))
-        whole = restore(labels[None], prepared.frame, "nearest")[0]
-        write_labels(prediction_file(out, case), whole, case, binary=len(data.labels) == 1)
+class Bars(Progress):
+    """Lines and bars on the terminal."""
+
+    def __init__(self) -> None:
+        self.bars = RichProgress(console=console, transient=True)
+
+    def say(self, text: str) -> None:
+        console.print(text, markup=False, highlight=False)
+
+    @contextmanager
+    def task(self, label: str, total: int | None = None) -> Iterator[Task]:
+        self.bars.start()
+        row = self.bars.add_task(label, total=total)
+        try:
+            yield Bar(self.bars, row)
+        finally:
+            self.bars.remove_task(row)
+            if not self.bars.tasks:
+                self.bars.stop()
 
 
-def best_cut(probabilities: NDArray[np.float64], mask: NDArray[np.bool_]) -> float:
-    return max(
-        np.linspace(0.05, 0.95, 19).tolist(), key=lambda cut: dice(probabilities >= cut, mask)
-    )
+class Bar(Task):
+    """One bar."""
 
+    def __init__(self, bars: RichProgress, row: TaskID) -> None:
+        self.bars = bars
+        self.row = row
 
-def write_page(
-    file: Path,
-    preset: Preset,
-    means: dict[str, dict[str, Means]],
-    pictures: bytes,
-    boxes: bytes,
-    components: bytes,
-    curve: bytes,
-) -> None:
-    rows = [
-        [
-            name,
-            *(f"{100 * m.dice:.1f}" for m in own.values()),
-            *(f"{m.penalized_hd95_mm:.1f}" for m in own.values()),
-        ]
-        for name, own in means.items()
-    ]
-    columns = [
-        "model",
-        *(f"Dice {r} (%)" for r in preset.data.regions),
-        *(f"HD95 {r} (mm)" for r in preset.data.regions),
-    ]
-    changes = " ".join(f"--set {setting}" for setting in SETTINGS)
-    commands = [
-        "factorizer data synth brats -o data --cases 50 --size 48",
-        f"factorizer train --preset brats --data data --fold 0 -o run {changes}",
-        "factorizer predict -i data -o predictions --model run/fold0",
-        "factorizer evaluate -p predictions -r data --preset brats -o scores.csv",
-        "factorizer explain --run run/fold0 -i data -o components",
-    ]
-    parts = [
-        page.paragraph(
-            "A small Swin Factorizer, trained for a few minutes on 40 synthetic brains with "
-            "tumours, on 10 that it has not seen, beside a logistic regression on single voxels."
-        ),
-        page.table(columns, rows),
-        page.picture(pictures, "segmentations of four unseen cases, from the worst to the best"),
-        page.note("Four unseen cases from the worst to the best by mean Dice of the two models."),
-        page.picture(boxes, "box plots of Dice"),
-        page.heading("What the first and the last layer see"),
-        page.picture(components, "spatial components of two NMF layers"),
-        page.note(
-            "The last of the four cases, which is the best. Over each picture the region it agrees "
-            "with best, and the Dice of its best threshold."
-        ),
-        page.heading("Training"),
-        page.picture(curve, "learning curve"),
-        page.heading("The same by hand"),
-        page.code("\n".join(commands)),
-        page.note(
-            "These predict and score all 50 cases; the table above, and run/fold0/scores.csv, have "
-            "the 10 unseen."
-        ),
-        page.note(
-            "Research software, not a medical device. The scans are synthetic; no patient is shown."
-        ),
-    ]
-    write_atomically(file, page.make_page("Factorizer on synthetic brain tumours", parts))
+    def advance(self, steps: int = 1) -> None:
+        self.bars.advance(self.row, steps)
+
+    def update(
+        self,
+        *,
+        label: str | None = None,
+        total: int | None = None,
+        completed: int | None = None,
+        state: str | None = None,
+    ) -> None:
+        self.bars.update(self.row, description=label, total=total, completed=completed)
 
 
 if __name__ == "__main__":
