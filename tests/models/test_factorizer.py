@@ -148,7 +148,7 @@ def test_sub_blocks_can_be_left_out() -> None:
 
 
 def test_dropout_reaches_every_layer_and_is_off_by_default() -> None:
-    # per block one after the out-projection and two in the MLP, and one after the position
+    # in each block one after the out-projection and two in the MLP; one after the position
     # embedding
     assert [layer.p for layer in layers(small(), nn.Dropout)] == [0.0] * (5 * 3 + 1)
     assert [layer.p for layer in layers(small(dropout=0.1), nn.Dropout)] == [0.1] * (5 * 3 + 1)
@@ -165,7 +165,7 @@ def test_options_reach_every_nmf_layer_and_layers_have_their_own_seeds() -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_checkpoint_brings_back_the_outputs_bit_for_bit(name: str) -> None:
+def test_a_checkpoint_restores_the_outputs_bit_for_bit(name: str) -> None:
     model, x = small(name, seed=3).eval(), torch.rand(1, 2, 16, 16, 16)
     file = io.BytesIO()
     torch.save(model.state_dict(), file)

@@ -29,10 +29,8 @@ def test_the_error_falls_as_features_grow() -> None:
     exact = F.scaled_dot_product_attention(q, k, v)
     errors = []
     for m in (16, 64, 256, 1024, 4096):
-        misses = [
-            (favor_attention(q, k, v, projection(m, seed)) - exact).norm() / exact.norm()
-            for seed in range(5)
-        ]
+        results = [favor_attention(q, k, v, projection(m, seed)) for seed in range(5)]
+        misses = [(result - exact).norm() / exact.norm() for result in results]
         errors.append(torch.stack(misses).mean().item())
     assert all(b < 0.8 * a for a, b in pairwise(errors)), errors  # theory: half each time
     assert errors[-1] < 0.1
@@ -45,12 +43,11 @@ def test_the_kernel_is_unbiased() -> None:
     for seed in range(400):
         w = projection(16, seed)
         phi_q, phi_k = (features(x, w, dims=(-1, -2)) for x in (q, k))
-        scale = [((x * 8**-0.25) @ w.mT).max().exp() for x in (q, k)]  # what stabilization took off
+        scale = [((x * 8**-0.25) @ w.mT).max().exp() for x in (q, k)]  # subtracted for stability
         kernels.append(phi_q @ phi_k.mT * scale[0] * scale[1])
     mean, spread = torch.stack(kernels).mean(0), torch.stack(kernels).std(0) / 400**0.5
-    assert (
-        (mean - exact).abs() < 4 * spread + 1e-2 * exact
-    ).all()  # the floor of the features biases by 1e-3
+    allowed = 4 * spread + 1e-2 * exact  # the floor of the features biases by 1e-3
+    assert ((mean - exact).abs() < allowed).all()
 
 
 def test_the_cost_is_linear_in_tokens() -> None:
@@ -80,13 +77,11 @@ def test_directions_are_orthogonal_in_blocks_and_as_long_as_gaussians(
         torch.testing.assert_close(
             block @ block.mT, torch.eye(len(block)).double(), rtol=0, atol=1e-6
         )
-    squares = torch.stack(
-        [projection(num_features, seed, head_dim).square().sum(1) for seed in range(500)]
-    )
-    assert (
-        abs(squares.mean() / head_dim - 1) < 0.05
-    )  # chi-squared with d degrees of freedom: mean d,
-    assert abs(squares.var() / (2 * head_dim) - 1) < 0.15  # variance 2 d
+    draws = [projection(num_features, seed, head_dim) for seed in range(500)]
+    squares = torch.stack(draws).square().sum(-1)
+    # chi-squared with d degrees of freedom: mean d, variance 2 d
+    assert abs(squares.mean() / head_dim - 1) < 0.05
+    assert abs(squares.var() / (2 * head_dim) - 1) < 0.15
 
 
 def test_the_projection_follows_the_seed_and_travels_in_the_checkpoint() -> None:

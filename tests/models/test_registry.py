@@ -70,11 +70,11 @@ def test_logits_have_the_size_of_the_image_and_any_sign(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_every_parameter_but_the_listed_gets_a_finite_gradient(name: str) -> None:
+def test_every_parameter_except_those_listed_gets_a_finite_gradient(name: str) -> None:
     model = build_small(name).train()
     frozen = {n for n, p in model.named_parameters() if not p.requires_grad}
     assert frozen == set(unused_of(name))
-    model.requires_grad_(True)  # so that only what is really unused is left without a gradient
+    model.requires_grad_(True)  # so that only unused parameters stay without a gradient
     loss_of(model, *batch_of(name, size=2)).backward()
     assert {n for n, p in model.named_parameters() if p.grad is None} == frozen
     for n, p in model.named_parameters():
@@ -87,7 +87,7 @@ def test_only_transbts_and_unetr_have_unused_parameters() -> None:
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-def test_a_checkpoint_comes_back_bit_for_bit(name: str) -> None:
+def test_a_checkpoint_restores_the_network_bit_for_bit(name: str) -> None:
     x, target = batch_of(name)
     first, second = build_small(name), build_small(name)
     loss_of(first.train(), x, target)  # moves running statistics, where there are any
@@ -137,7 +137,7 @@ def test_systems_without_a_2d_form_say_so(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["nnunet", "res-unet", "performer", "unetr", "swin-unetr"])
-def test_the_others_have_one(name: str) -> None:
+def test_the_other_systems_have_a_2d_form(name: str) -> None:
     sizes = {"unetr": (32, 32), "swin-unetr": (64, 64)}
     size = sizes.get(name, (16, 16))
     with torch.no_grad():
@@ -161,11 +161,9 @@ def test_swin_unetr_refuses_a_size_it_cannot_normalize() -> None:
 def test_performer_without_mlp_and_with_dropout() -> None:
     bare = build_small("performer", mlp_ratio=0)
     assert not any("mlp" in name for name, _ in bare.named_parameters())
-    rates = [
-        m.p for m in build_small("performer", dropout=0.1).modules() if isinstance(m, nn.Dropout)
-    ]
-    # per block attention 1 and MLP 2, five blocks of which two have an adapter; the position
-    # embedding
+    modules = build_small("performer", dropout=0.1).modules()
+    rates = [module.p for module in modules if isinstance(module, nn.Dropout)]
+    # one in the attention and two in the MLP of five blocks; two adapters; the position embedding
     assert rates == [0.1] * (5 * 3 + 2 + 1)
     with pytest.raises(ValueError, match="num_features is 0"):
         build_small("performer", num_features=0)
@@ -183,8 +181,7 @@ def test_without_deep_supervision_there_is_one_map() -> None:
 
 
 def test_the_types_of_options_are_those_of_the_builders() -> None:
-    """Every system has a signature of its own for type checkers, which says what its builder
-    takes."""
+    """Every system has its own signature for type checkers: that of its builder."""
     names = {**vars(options), "nn": nn, "UNet": UNet}
     typed: dict[str, tuple[type, type]] = {}
     for signature in get_overloads(build_model):
@@ -234,8 +231,7 @@ def test_distributed_training_runs_with_every_system(tmp_path: Path) -> None:
 def test_blocks_of_the_convolutional_networks_are_wired_as_published(
     block: type[ConvBlock], in_channels: int
 ) -> None:
-    """Convolution, normalization, activation, twice; the residual is added before the last
-    activation."""
+    """Convolution, normalization, activation, twice. The input is added before the last one."""
     torch.manual_seed(0)
     module = block(in_channels, 8, dims=3, groups=4).double()
     for p in module.parameters():

@@ -18,8 +18,10 @@ from factorizer import (
     WrappedNMF,
 )
 from factorizer.nn import blocks, tiles
-from factorizer.nn.matricize import HeadCut, Matricize
+from factorizer.nn.blocks import nmf_blocks, nmf_layers
+from factorizer.nn.matricize import HeadCut, MapCut, Matricize
 from testkit import textbook
+from testkit.small import build_small
 
 
 def make_block(
@@ -48,7 +50,10 @@ def pair_parameters(
         (block.mlp.mlp[0], oracle.mlp[0]),
         (block.mlp.mlp[3], oracle.mlp[2]),
     ]
-    return [pair for m, o in modules for pair in zip(m.parameters(), o.parameters(), strict=True)]
+    pairs = []
+    for ours, theirs in modules:
+        pairs += zip(ours.parameters(), theirs.parameters(), strict=True)
+    return pairs
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
@@ -66,18 +71,16 @@ def test_block_agrees_with_the_textbook(
     with torch.no_grad():
         for p, q in pairs:
             q.copy_(p.view_as(q))
-    oracle.nmf.g0 = block.mixer.wrapped_nmf.nmf.initial_factors(1, window**3, dtype=torch.float64)[
-        1
-    ]
+    nmf = block.mixer.wrapped_nmf.nmf
+    _, oracle.nmf.g0 = nmf.initial_factors(1, window**3, dtype=torch.float64)
     skip, up = torch.randn(2, 2, 16, 8, 16, 8, dtype=dtype, requires_grad=True)
     both = torch.cat((skip, up), 1).detach().double().requires_grad_()
     upstream = torch.randn(2, 16, 8, 16, 8, dtype=dtype)
     y, expected = block(skip, up), oracle(both)
     ours = torch.autograd.grad(y, [skip, up, *(p for p, _ in pairs)], upstream)
     theirs = torch.autograd.grad(expected, [both, *(q for _, q in pairs)], upstream.double())
-    for got, wanted in zip(
-        (y, torch.cat(ours[:2], 1), *ours[2:]), (expected, *theirs), strict=True
-    ):
+    got_all = (y, torch.cat(ours[:2], 1), *ours[2:])
+    for got, wanted in zip(got_all, (expected, *theirs), strict=True):
         assert (got.double() - wanted.view_as(got)).norm() <= tolerance * wanted.norm()
 
 
@@ -124,6 +127,29 @@ def test_fast_path_agrees_with_the_equations_written_out(monkeypatch, matricize:
     torch.testing.assert_close(wrapped(x), expected, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("solver", ["hals", "semi", "joint"])
+@pytest.mark.parametrize(
+    "matricize", [GlobalMatricize(8), LocalMatricize(8, 4), ShiftedWindowMatricize(8, 4)], ids=repr
+)
+def test_factors_of_a_map_are_those_of_its_windows(matricize: Matricize, solver: str) -> None:
+    """F G^T, put back and projected, is what the layer adds to its input."""
+    wrapped = WrappedNMF(16, matricize, NMF(2, solver=solver), spatial_size=(8, 8, 8))
+    layer = ResidualNMF(16, wrapped)
+    x = torch.randn(2, 16, 8, 8, 8)
+    f, g, cut = layer.factors(x)
+    assert isinstance(cut, MapCut)
+    y = wrapped.out_proj(cut.dematricize(f @ g.mT)).movedim(-1, 1) + x
+    torch.testing.assert_close(layer(x), y, rtol=1e-4, atol=1e-5)
+
+
+def test_the_nmf_layers_of_a_network_are_all_of_its_nmfs_along_the_data_path() -> None:
+    network = build_small("swin-factorizer")
+    assert nmf_layers(network) == [m for m in network.modules() if isinstance(m, NMF)]
+    assert [int(layer.seed) for layer in nmf_layers(network)] == [1, 2, 3, 4, 5]
+    assert all(network.get_submodule(name) is block for name, block in nmf_blocks(network).items())
+    assert nmf_layers(build_small("nnunet")) == []
+
+
 def test_a_bypassed_layer_passes_relu_of_x() -> None:
     wrapped = WrappedNMF(8, ShiftedWindowMatricize(4, 4), NMF(), spatial_size=(8, 8, 8))
     wrapped.nmf.bypass = True
@@ -150,9 +176,8 @@ def test_zero_input_gives_the_bias_and_small_gradients() -> None:
     torch.testing.assert_close(y, wrapped.out_proj.bias.view(1, -1, 1, 1, 1).expand_as(y))
     y.sum().backward()
     assert x.grad.isfinite().all()
-    windows = torch.zeros(
-        2, 64, 8, requires_grad=True
-    )  # behind the ReLU, which would hide what the NMF gives
+    # after the ReLU, which would hide the gradient of the NMF
+    windows = torch.zeros(2, 64, 8, requires_grad=True)
     wrapped.reconstruct(windows, HeadCut(8)).sum().backward()
     assert windows.grad.abs().max() <= 10
 
@@ -237,7 +262,7 @@ def test_a_compiled_block_agrees_with_eager_in_output_and_gradient() -> None:
         torch.testing.assert_close(got, expected, rtol=1e-4, atol=1e-4)
 
 
-def test_inference_leaves_the_input_of_a_block_as_it_was() -> None:
+def test_inference_does_not_overwrite_the_input_of_a_block() -> None:
     block, mlp = make_block(8, ShiftedWindowMatricize(8, 4)), ResidualMLP(8, 16)
     x = torch.randn(1, 8, 8, 8, 8).contiguous(memory_format=torch.channels_last_3d)
     before = x.clone()
@@ -259,8 +284,8 @@ def test_tensors_of_monai_are_taken_as_they_are() -> None:
     assert all(p.grad.isfinite().all() for p in block.parameters())
 
 
-def test_weights_lent_for_a_forward_pass_are_missed_in_the_backward_pass() -> None:
-    """It computes tiles again, and would do so with other weights."""
+def test_weights_that_only_the_forward_pass_had_are_an_error_in_the_backward_pass() -> None:
+    """It computes tiles again, and would use other weights."""
     block = make_block(8, ShiftedWindowMatricize(8, 4))
     lent = {name: torch.randn_like(p) for name, p in block.named_parameters()}
     x = torch.randn(1, 8, 8, 8, 8, requires_grad=True)
@@ -269,7 +294,7 @@ def test_weights_lent_for_a_forward_pass_are_missed_in_the_backward_pass() -> No
         y.sum().backward()
 
 
-def test_inference_leaves_the_maps_of_others_alone() -> None:
+def test_inference_does_not_overwrite_maps_that_others_hold() -> None:
     block = make_block(16, ShiftedWindowMatricize(8, 4))
     kept: list[Tensor] = []
     block.mixer.register_forward_hook(lambda module, args, y: kept.append(y))

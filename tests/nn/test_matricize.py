@@ -1,5 +1,4 @@
-"""Matricizations are exact inverses, agree with the paper's code, and refuse sizes that do not
-divide."""
+"""Matricizations are exactly invertible, agree with Algorithm 3, and refuse wrong sizes."""
 
 from __future__ import annotations
 
@@ -135,7 +134,7 @@ def test_fitted_takes_the_nearest_divisor(size: int, window: int, fit: int) -> N
 
 
 def test_a_window_of_one_voxel_is_only_taken_where_it_is_wanted() -> None:
-    """Of such a matrix a rank-one factorization is exact: the layer would do nothing."""
+    """A rank-one factorization of such a matrix is exact, so the layer would do nothing."""
     assert [nearest_divisor(size, 8) for size in (11, 17, 19, 23, 31)] == [11, 17, 19, 23, 31]
     assert nearest_divisor(11, 4) == 11
     assert nearest_divisor(1, 8) == 1

@@ -1,4 +1,4 @@
-"""Feature maps reuse freed memory, and only that."""
+"""Feature maps reuse memory that was freed, and no other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_block_is_used_again_once_nothing_needs_it() -> None:
     first = pool.empty((FLOATS,), torch.float32)
     place, view = first.data_ptr(), first[:3]
     del first
-    assert pool.empty((FLOATS,), torch.float32).data_ptr() != place  # the view is still there
+    assert pool.empty((FLOATS,), torch.float32).data_ptr() != place  # the view still exists
     del view
     again = pool.empty((2, FLOATS), torch.float16)  # as many bytes
     assert again.data_ptr() == place
@@ -76,7 +76,7 @@ def test_a_block_beyond_what_may_be_kept_does_not_displace_others() -> None:
 
 
 def test_a_large_map_may_be_changed_in_place_like_a_small_one() -> None:
-    """It is no view of anything, for which autograd would refuse."""
+    """Autograd refuses this for views, and it is not a view."""
     layer = nn.Sequential(ResidualMLP(32, 32), nn.LeakyReLU(inplace=True))
     y = layer(torch.randn(1, 32, 64, 64, 64))  # exactly the size from which the pool is used
     assert y.numel() * 4 >= SMALLEST

@@ -1,5 +1,4 @@
-"""The fast path of R = 1 and its hand-written gradients, against the loop of Eq. 14 and
-autograd."""
+"""The fast path of R = 1 and its written-out gradients, against the loop of Eq. 14."""
 
 from __future__ import annotations
 
@@ -26,9 +25,8 @@ def outputs_and_gradients(
 ) -> list[Tensor]:
     inputs = [t.clone().requires_grad_() for t in (x, weight, bias)]
     y = mix(inputs[0], g0, *inputs[1:], **options)
-    upstream = (
-        torch.rand(y.shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64) - 0.3
-    )
+    generator = torch.Generator().manual_seed(1)
+    upstream = torch.rand(y.shape, generator=generator, dtype=torch.float64) - 0.3
     return [y, *torch.autograd.grad(y, inputs, upstream.to(y.dtype))]
 
 

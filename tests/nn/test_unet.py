@@ -56,7 +56,7 @@ def test_training_gives_a_list_and_evaluation_one_map() -> None:
     y = model.eval()(x)
     torch.testing.assert_close(y, logits[0])
     assert y.is_contiguous()
-    assert len(make_unet()(x)) == 2  # as many as there are decoder levels
+    assert len(make_unet()(x)) == 2  # as many as the decoder has levels
     assert make_unet(deep_supervision=False)(x).shape == (2, 3, 16, 16, 16)
     assert len(make_unet(deep_supervision=False).heads) == 1
 

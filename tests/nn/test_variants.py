@@ -1,5 +1,4 @@
-"""The factorizations beyond the paper: what each promises, gradients, and their place in the layer
-and the network."""
+"""The factorizations beyond the paper: what each promises, alone, in a layer and in a network."""
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ def test_more_iterations_never_fit_worse(solver: str, rank: int) -> None:
 
 
 @pytest.mark.parametrize("solver", VARIANTS)
-def test_factors_are_what_they_say(solver: str) -> None:
+def test_factors_have_their_signs_and_unit_columns(solver: str) -> None:
     x = matrices(signed=solver == "semi")
     f, g = NMF(3, 8, solver, tolerance=0.0).factorize(x)
     assert (g >= 0).all()
@@ -72,8 +71,10 @@ def test_convex_factors_are_mixtures_of_columns() -> None:
     ("solver", "limits"), [("convex", (0.85, 0.8, 0.75)), ("greedy", (0.92, 0.85, 0.7))]
 )
 def test_more_terms_of_sparse_matrices_leave_less(solver: str, limits: tuple[float, ...]) -> None:
-    """After ReLU half the entries are zero. HALS leaves 0.76, 0.68 and 0.54 of the norm with 1, 2
-    and 4 terms."""
+    """Half of the entries are zero, as after ReLU.
+
+    HALS leaves 0.76, 0.68 and 0.54 of the norm with 1, 2 and 4 terms.
+    """
     x = matrices(3, (16, 8, 64))
     left = [
         (loss(x, solver, rank, 5, tolerance=0.0) / x.square().sum((-2, -1))).sqrt()
@@ -84,7 +85,7 @@ def test_more_terms_of_sparse_matrices_leave_less(solver: str, limits: tuple[flo
         assert some.mean() < limit
 
 
-def test_one_iteration_of_convex_nmf_is_of_use() -> None:
+def test_one_iteration_of_convex_nmf_finds_matrices_of_rank_one() -> None:
     x = torch.rand(3, 8, 1, dtype=torch.float64) @ torch.rand(3, 1, 64, dtype=torch.float64)
     assert (loss(x, "convex", 2, 1) < 1e-6 * x.square().sum((-2, -1))).all()
 
@@ -137,9 +138,12 @@ def test_greedy_chooses_the_rank_of_each_matrix() -> None:
 
 
 def windows_of_a_map(seed: int = 6) -> torch.Tensor:
-    """Eight windows (6 x 20) with one pattern of channels in common and one each of their own."""
+    """Eight windows (6 x 20) with one pattern of channels in common and one of their own each."""
     generator = torch.Generator().manual_seed(seed)
-    draw = lambda *shape: torch.rand(shape, generator=generator, dtype=torch.float64)  # noqa: E731
+
+    def draw(*shape: int) -> torch.Tensor:
+        return torch.rand(shape, generator=generator, dtype=torch.float64)
+
     return draw(6, 1) @ draw(8, 1, 20) + draw(8, 6, 1) @ draw(8, 1, 20)
 
 
@@ -174,8 +178,7 @@ def test_joint_of_one_window_is_hals_with_a_term_more() -> None:
 
 @pytest.mark.parametrize(("solver", "reaches"), [("hals", False), ("joint", True)])
 def test_joint_layer_sees_the_whole_map_of_its_sample(solver: str, reaches: bool) -> None:
-    """A change in one corner tells on the windows of the other corner; never on another sample of
-    the batch."""
+    """A change in one corner changes the windows of the other corner, but no other sample."""
     torch.manual_seed(0)
     layer = WrappedNMF(8, LocalMatricize(4, 4), NMF(1, 3, solver), spatial_size=(8, 8, 8)).double()
     x = torch.randn(2, 8, 8, 8, 8, dtype=torch.float64)
@@ -209,8 +212,7 @@ def test_scale_and_zero(solver: str) -> None:
 
 @pytest.mark.parametrize("solver", VARIANTS)
 def test_tiles_compute_what_the_whole_map_does(solver: str) -> None:
-    """The layer in tiles with its own backward pass, against plain matricize, NMF, dematricize
-    under autograd."""
+    """The layer with its own backward pass, against matricize, NMF, dematricize and autograd."""
     torch.manual_seed(0)
     cut = LocalMatricize(4, 4)
     layer = WrappedNMF(8, cut, NMF(2, 3, solver), spatial_size=(8, 8, 8)).double()
@@ -257,8 +259,7 @@ def test_gradients_of_sparse_matrices_do_not_explode(solver: str) -> None:
 
 @pytest.mark.parametrize("rank", [2, 3, 4])
 def test_columns_that_became_rounding_noise_are_not_divided_by(rank: int) -> None:
-    """Windows in which only some voxels are alive, so that their rank is below that of the
-    factorization."""
+    """In these windows few voxels are not zero: their rank is below that of the factorization."""
     generator = torch.Generator().manual_seed(1)
     x = torch.rand(500, 8, 64, generator=generator)
     x = (x * (torch.rand(500, 1, 64, generator=generator) < 0.03)).requires_grad_()

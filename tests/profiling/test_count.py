@@ -8,6 +8,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from factorizer.config import build_options
 from factorizer.models.registry import SYSTEMS, build_model
+from factorizer.nn.blocks import nmf_layers
 from factorizer.nn.nmf import NMF, SOLVERS
 from factorizer.preset_files import load_preset
 from factorizer.profiling.count import Cost, build_without_storage, count_cost, nmf_macs
@@ -40,10 +41,8 @@ PARAMETERS = {
         "swin-factorizer": "7.371523",
     },
 }
-NEAR = {
-    ("brats", "nnunet"),
-    ("brats", "performer"),
-}  # within 0.3 %; the paper's figure cannot be reproduced
+# within 0.3 %; the paper's figure cannot be reproduced
+NEAR = {("brats", "nnunet"), ("brats", "performer")}
 
 
 @pytest.mark.parametrize("preset", PARAMETERS)
@@ -107,16 +106,15 @@ def test_settings_changed_after_training_are_counted() -> None:
     def flops(**settings: object) -> int:
         options = build_options(load_preset("isles22"), "swin-factorizer")
         model = build_without_storage(lambda: build_model("swin-factorizer", **options))
-        for layer in model.modules():
-            if isinstance(layer, NMF):
-                for name, value in settings.items():
-                    setattr(layer, name, value)
+        for layer in nmf_layers(model):
+            for name, value in settings.items():
+                setattr(layer, name, value)
         return count_cost(model, (2, 64, 64, 64)).flops
 
     assert flops(bypass=True) < flops(num_iters=1) < flops() < flops(rank=2)
 
 
-def test_both_window_grids_are_billed_but_the_projections_once() -> None:
+def test_both_grids_of_windows_are_billed_and_the_projections_once() -> None:
     one, both = count("local-factorizer", window=4), count("swin-factorizer", window=4)
     without = count("local-factorizer", window=4, mixer="none")
     assert one.norm_ops == both.norm_ops

@@ -1,5 +1,4 @@
-"""Measurements: of time in turn, of memory in fresh processes, and what happens where there is not
-enough."""
+"""Times are measured in turn, memory in fresh processes, also where memory does not suffice."""
 
 from __future__ import annotations
 
@@ -113,7 +112,7 @@ def test_a_system_that_does_not_fit_is_not_timed_and_says_so(monkeypatch) -> Non
         assert "does not fit" in row.note
 
 
-def test_a_system_that_cannot_be_built_says_why_and_the_others_go_on() -> None:
+def test_a_system_that_cannot_be_built_says_why_and_the_others_are_counted() -> None:
     preset = load_preset("isles22")
     odd = preset.model_copy(
         update={"data": preset.data.model_copy(update={"patch_size": (48, 48, 48)})}
