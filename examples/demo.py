@@ -6,6 +6,7 @@ About six minutes on two CPU cores. `make demo` runs it and leaves all it made i
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -22,22 +23,21 @@ from factorizer.config import Preset
 from factorizer.data.cache import Settings, settings_for
 from factorizer.data.cases import Case
 from factorizer.data.layouts import read_cohort
-from factorizer.data.outputs import prediction_file, write_labels
+from factorizer.data.outputs import first_file, prediction_file, write_labels
 from factorizer.data.preprocess import restore
 from factorizer.data.synthetic import write_synthetic
 from factorizer.evaluation.compare import Entry, compare_entries
-from factorizer.evaluation.evaluate import evaluate_folders, list_references
+from factorizer.evaluation.evaluate import evaluate_folders
 from factorizer.evaluation.metrics import dice
 from factorizer.evaluation.scores import Means, mean_scores, write_scores
 from factorizer.figures.boxes import draw_boxes
-from factorizer.figures.qualitative import draw_examples
 from factorizer.files import write_atomically
 from factorizer.inference.load import load
 from factorizer.inference.predict import predict_cases
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.reports import page
-from factorizer.studies.explaining import Explainer
-from factorizer.studies.gallery import Gallery
+from factorizer.studies.explaining import explain
+from factorizer.studies.gallery import draw_gallery
 from factorizer.training.run import train_fold
 
 OURS, BASELINE = "swin-factorizer", "logistic regression"
@@ -93,28 +93,17 @@ def main(folder: Path) -> None:
     means = {entry.name: mean_scores(entry.scores) for entry in entries}
     average = {name: float(np.mean([m.dice for m in own.values()])) for name, own in means.items()}
 
-    gallery = Gallery(data, {name: folder / name for name in (BASELINE, OURS)}, preset.data)
-    chosen = gallery.choose(None, 4, lambda items, label: items)
-    pictures = draw_examples(
-        [gallery.read(case, "FLAIR") for case in chosen],
-        targets=preset.data.targets,
-    )
+    systems = [f"{name}={folder / name}" for name in (BASELINE, OURS)]
+    drawn = draw_gallery(data, preset, systems, channel="FLAIR")
+    pictures = drawn.png
     boxes = draw_boxes(compare_entries(entries), "dice")
-    references = list_references(data, preset.data)
-    explainer = Explainer(
-        {OURS: predictor},
-        "both",
-        folder / "components",
-        references=references.cases,
-        label_values=references.values,
-        write_volumes=True,
-    )
-    best = cohort.case(chosen[-1])
-    problems = explainer.explain(best)
-    if problems:
-        raise RuntimeError(str(problems[0]))
-    explainer.write_tables()
-    components = (folder / "components" / f"{best.name}.png").read_bytes()
+    best = cohort.case(drawn.cases[-1])
+    out = folder / "components"
+    shutil.rmtree(out, ignore_errors=True)  # of a demo before
+    explained = explain([f"{OURS}={run}"], [first_file(best)], out=out, volumes=True)
+    if explained.problems:
+        raise RuntimeError(str(explained.problems[0]))
+    components = (out / f"{best.name}.png").read_bytes()
     write_atomically(folder / "segmentations.png", pictures)
     curve = (run / "learning_curve.png").read_bytes()
     write_page(folder / "index.html", preset, means, pictures, boxes, components, curve)
@@ -193,7 +182,7 @@ def write_page(
         f"factorizer train --preset brats --data data --fold 0 --out run {changes}",
         "factorizer predict -i data -o predictions --run run/fold0",
         "factorizer evaluate -p predictions -r data --preset brats -o scores.csv",
-        "factorizer explain --run run/fold0 -i data -o components",
+        "factorizer explain --model run/fold0 -i data -o components",
     ]
     parts = [
         page.paragraph(

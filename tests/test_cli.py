@@ -155,7 +155,7 @@ def test_profile_measures_in_one_run(tmp_path: Path) -> None:
         (["--preset", "brats", "--scores", "nnunet=nowhere.csv"], "PATH an existing"),
         (["--preset", "brats", "--figure", "cost.bmp"], "its name must end in .png"),
         (["--preset", "brats", "--rounds", "2"], "--rounds is for --measure"),
-        (["--preset", "brats", "--scores", "nnunet=tests"], "there is no scores.csv in"),
+        (["--preset", "brats", "--scores", "nnunet=tests"], "tests has no scores.csv"),
     ],
 )
 def test_profile_says_what_is_wrong_before_it_works(arguments: list[str], message: str) -> None:

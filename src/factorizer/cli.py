@@ -14,6 +14,7 @@ from factorizer.commands import (
     data,
     evaluate,
     explain,
+    figure,
     predict,
     presets,
     profile,
@@ -74,7 +75,7 @@ app.command()(predict.predict)
 app.command()(predict.postprocess)
 app.command()(evaluate.evaluate)
 app.command()(compare.compare)
-app.add_typer(compare.figure_app, name="figure")
+app.add_typer(figure.app, name="figure")
 app.command()(explain.explain)
 app.add_typer(ablate.app, name="ablate")
 app.command()(ablate.tune)

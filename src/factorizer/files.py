@@ -132,6 +132,19 @@ def parse_yaml(text: str) -> Any:
         raise yaml.YAMLError(str(error)) from None
 
 
+def refuse_existing(*files: Path) -> None:
+    """Raise if one of these files exists. Nothing is overwritten."""
+    for file in files:
+        if file.exists():
+            raise FactorizerError(f"{file} already exists; give another name")
+
+
+def require_empty_folder(folder: Path) -> None:
+    """Raise unless a folder is empty or does not exist yet."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FactorizerError(f"{folder} is not an empty folder; give another folder")
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write beside the file, then put it in its place."""
     data = content.encode() if isinstance(content, str) else content

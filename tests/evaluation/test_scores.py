@@ -142,12 +142,12 @@ def test_a_table_that_is_wrong_is_named(tmp_path: Path) -> None:
     for text, message in (
         (
             "case,region\na,b\n",
-            "has the columns case, region, and no metric, value; a scores.csv has",
+            "has the columns case, region, but not metric, value; a scores.csv has",
         ),
-        ("case,region,metric,value\n", "it holds no score"),
+        ("case,region,metric,value\n", "it has no scores"),
         ("case,region,metric,value\n,b,dice,1\n", "line 2: the case is empty"),
         ("case,region,metric,value\na,b,dice,x\n", "line 2: the value is 'x'"),
-        ("case,region,metric,value\na,b,dice,1\na,b,dice,1\n", "line 3: a, b, dice is there twice"),
+        ("case,region,metric,value\na,b,dice,1\na,b,dice,1\n", "line 3: a, b, dice exists twice"),
     ):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
@@ -219,7 +219,7 @@ def test_dice_is_the_mean_over_cases_of_the_mean_over_regions(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("case,value\na,1\n", "no region, metric"),
+        ("case,value\na,1\n", "but not region, metric"),
         (HEADER + "a,ET,hd95_mm,1\n", "no row"),
         (HEADER + "a,ET,dice,\n", "line 2: the value is '', not a number"),
         (HEADER + "a,ET,dice,nan\n", "from 0 to 1"),
@@ -233,7 +233,7 @@ def test_scores_without_a_mean_dice_are_refused(tmp_path: Path, text: str, messa
 
 
 def test_a_run_without_scores_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"there is no scores\.csv in"):
+    with pytest.raises(ValueError, match=r"has no scores\.csv"):
         mean_dice(tmp_path)
 
 
@@ -298,7 +298,7 @@ def test_folders_of_label_files(tmp_path: Path) -> None:
     assert first["TP"] + first["TN"] == truth.size
     again = evaluate(tmp_path)
     assert again.exit_code == 2
-    assert "is there already" in again.stderr
+    assert "already exists" in again.stderr
 
 
 def test_grids_that_differ_are_an_error_and_the_others_go_on(tmp_path: Path) -> None:
@@ -348,5 +348,5 @@ def test_what_does_not_match_is_said(tmp_path: Path) -> None:
     write_nifti(tmp_path / "r" / "a.nii.gz", truth)
     write_nifti(tmp_path / "p" / "b.nii.gz", truth)
     assert "no prediction (b) has the name of a reference (a)" in evaluate(tmp_path).stderr
-    assert "--hd95-empty got 'x'" in evaluate(tmp_path, "--hd95-empty", "x").stderr
+    assert "hd95_empty is 'x'" in evaluate(tmp_path, "--hd95-empty", "x").stderr
     assert not (tmp_path / "scores.csv").exists()

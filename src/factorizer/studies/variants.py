@@ -12,11 +12,13 @@ from pathlib import Path
 
 from factorizer.config import Preset
 from factorizer.errors import RunError
-from factorizer.evaluation.compare import Entry, compare_entries, load_entry
+from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.files import write_atomically
 from factorizer.preset_files import change_preset
 from factorizer.progress import SILENT, Progress
-from factorizer.reports.tables import comparison_files, latex_table, table_csv
+from factorizer.reports.comparison import comparison_files
+from factorizer.reports.tables import latex_table, table_csv
+from factorizer.studies.comparing import load_entry
 from factorizer.training.run import train_fold
 from factorizer.training.signals import Interrupted
 from factorizer.training.trainer import Machine
