@@ -53,7 +53,7 @@ from factorizer.models.build import build_network
 from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.profiling.table import count_rows
-from factorizer.reports.tables import comparison_files
+from factorizer.reports.comparison import comparison_files
 from factorizer.training.loss import supervised_loss
 from factorizer.training.scoring import score_case
 

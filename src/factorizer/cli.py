@@ -14,6 +14,7 @@ from factorizer.commands import (
     data,
     evaluate,
     explain,
+    figure,
     postprocess,
     predict,
     presets,
@@ -76,7 +77,7 @@ app.command()(predict.predict)
 app.command()(postprocess.postprocess)
 app.command()(evaluate.evaluate)
 app.command()(compare.compare)
-app.add_typer(compare.figure_app, name="figure")
+app.add_typer(figure.app, name="figure")
 app.command()(explain.explain)
 app.add_typer(ablate.app, name="ablate")
 app.command()(tune.tune)

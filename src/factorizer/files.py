@@ -141,6 +141,12 @@ def refuse_existing(*files: Path) -> None:
             raise FactorizerError(f"{file} already exists; give another name")
 
 
+def require_empty_folder(folder: Path) -> None:
+    """Raise unless a folder is empty or does not exist yet."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FactorizerError(f"{folder} is not an empty folder; give another folder")
+
+
 def write_atomically(path: Path, content: str | bytes) -> None:
     """Write a file so that it is never half written: first beside it, then in its place."""
     data = content.encode() if isinstance(content, str) else content

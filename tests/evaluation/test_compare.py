@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.data.layouts import read_cohort
-from factorizer.evaluation.compare import AVERAGE, Entry, compare_entries, rank, read_entry
+from factorizer.evaluation.compare import AVERAGE, Entry, compare_entries, rank
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.evaluation.statistics import (
     bootstrap_mean,
@@ -23,7 +23,10 @@ from factorizer.evaluation.statistics import (
     stars,
 )
 from factorizer.preset_files import change_preset, load_preset, to_yaml
-from factorizer.reports.tables import body, comparison_files, latex_table, markdown_mark, notes
+from factorizer.reports.comparison import comparison_files
+from factorizer.reports.notes import notes
+from factorizer.reports.tables import body, latex_table, markdown_mark
+from factorizer.studies.comparing import find_source
 from testkit.writing import write_pairs
 
 REGIONS = ("ET", "WT")
@@ -209,8 +212,8 @@ def test_names_of_sources(tmp_path: Path) -> None:
     for folder in ("lr=0.01/fold0", "folder1"):
         (tmp_path / folder).mkdir(parents=True)
         write_scores(tmp_path / folder / "scores.csv", scores(0.8, 1))
-    assert read_entry(str(tmp_path / "lr=0.01" / "fold0"))[0] == "lr=0.01"
-    assert read_entry(str(tmp_path / "folder1"))[0] == "folder1"
+    assert find_source(tmp_path / "lr=0.01" / "fold0").name == "lr=0.01"
+    assert find_source(tmp_path / "folder1").name == "folder1"
     command = [
         "compare",
         f"net[v2]={tmp_path / 'folder1'}",
@@ -291,15 +294,15 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert again.exit_code == 2
     assert "is not an empty folder" in again.stderr
     as_json = CliRunner().invoke(
-        app, [*command[:-1], str(tmp_path / "two"), "--json", "--reference", "other"]
+        app, [*command[:-1], str(tmp_path / "two"), "--json", "--reference-system", "other"]
     )
     assert json.loads(as_json.stdout)["reference"] == "other"
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"has no scores\.csv; give a run that is finished"):
-        read_entry(str(tmp_path))
-    with pytest.raises(ValueError, match="name each differently"):
+    with pytest.raises(ValueError, match=r"has no scores\.csv; give a finished run"):
+        find_source(tmp_path)
+    with pytest.raises(ValueError, match="give each another name"):
         compare_entries([entries()[0], entries()[0]])
     with pytest.raises(ValueError, match="there is no system 'x'; choose one of good, equal, bad"):
         compare_entries(entries(), reference="x")

@@ -15,7 +15,8 @@ from factorizer.evaluation.differences import find_differences, find_unknown
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.files import FileError
 from factorizer.preset_files import change_preset, load_preset, to_yaml
-from factorizer.reports.tables import comparison_files, difference_lines
+from factorizer.reports.comparison import comparison_files
+from factorizer.reports.notes import difference_lines
 from factorizer.runs.facts import read_facts
 
 START = {
@@ -145,7 +146,7 @@ def test_scores_without_a_run_are_unknown(tmp_path: Path) -> None:
     assert find_differences(facts) == []
     assert find_unknown(facts) == [
         "run: unknown are versions and time (no run.json)",
-        "bare: unknown, because there is no run (config.yaml) beside its scores",
+        "bare: unknown, because no run (config.yaml) is beside its scores",
     ]
 
 

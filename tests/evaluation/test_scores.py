@@ -141,12 +141,12 @@ def test_a_table_that_is_wrong_is_named(tmp_path: Path) -> None:
     for text, message in (
         (
             "case,region\na,b\n",
-            "has the columns case, region, and no metric, value; a scores.csv has",
+            "has the columns case, region, but not metric, value; a scores.csv has",
         ),
-        ("case,region,metric,value\n", "it holds no score"),
+        ("case,region,metric,value\n", "it has no scores"),
         ("case,region,metric,value\n,b,dice,1\n", "line 2: the case is empty"),
         ("case,region,metric,value\na,b,dice,x\n", "line 2: the value is 'x'"),
-        ("case,region,metric,value\na,b,dice,1\na,b,dice,1\n", "line 3: a, b, dice is there twice"),
+        ("case,region,metric,value\na,b,dice,1\na,b,dice,1\n", "line 3: a, b, dice exists twice"),
     ):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):
@@ -315,5 +315,5 @@ def test_what_does_not_match_is_said(tmp_path: Path) -> None:
     write_nifti(tmp_path / "r" / "a.nii.gz", truth)
     write_nifti(tmp_path / "p" / "b.nii.gz", truth)
     assert "no prediction (b) has the name of a reference (a)" in evaluate(tmp_path).stderr
-    assert "--hd95-empty got 'x'" in evaluate(tmp_path, "--hd95-empty", "x").stderr
+    assert "hd95_empty is 'x'" in evaluate(tmp_path, "--hd95-empty", "x").stderr
     assert not (tmp_path / "scores.csv").exists()

@@ -17,7 +17,7 @@ import torch
 
 from factorizer.config import Preset
 from factorizer.data.cases import Case, Source
-from factorizer.evaluation.evaluate import list_labels
+from factorizer.evaluation.references import list_labels
 from factorizer.inference import manifest
 from factorizer.inference.cleaning import Cleaning
 from factorizer.inference.manifest import RECORDS, record_file

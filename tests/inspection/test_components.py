@@ -16,7 +16,7 @@ from scipy.stats import mannwhitneyu
 from typer.testing import CliRunner
 
 from factorizer.cli import app
-from factorizer.commands.explain import find_references, load_models
+from factorizer.data.cases import DataError
 from factorizer.data.images import Volume, VoxelGrid
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
@@ -24,12 +24,14 @@ from factorizer.data.preprocess import preprocessing_of
 from factorizer.data.synthetic import write_synthetic
 from factorizer.errors import FactorizerError
 from factorizer.evaluation.metrics import dice
+from factorizer.evaluation.references import References
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Alignment, align, best_per_region, summarize
 from factorizer.inspection.components import Viewer, choose_layers, factorize, layers_of
 from factorizer.nn.blocks import nmf_blocks
 from factorizer.preset_files import change_preset, load_preset
-from factorizer.studies.explaining import Explainer
+from factorizer.studies.explaining import Explainer, load_models
+from factorizer.studies.true_labels import find_references
 from factorizer.studies.views import view_layers
 from factorizer.training.machine import Machine
 from factorizer.training.session import train_fold
@@ -91,7 +93,7 @@ def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
             components = Viewer(predictor.networks[0], layers)(patch)
             expected[..., start : start + 16] += components[0].numpy()
             count[start : start + 16] += 1
-    np.testing.assert_allclose(view.pictures, expected / count, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(view.components, expected / count, rtol=1e-4, atol=1e-5)
 
 
 def test_layers_are_numbered_along_the_data_path() -> None:
@@ -171,14 +173,14 @@ def test_the_command_line(tumour_run: Path, tmp_path: Path) -> None:
     train_fold(preset, data=data, fold=0, out=tmp_path / "nnunet", machine=machine)
     command = [
         "explain",
-        "--run",
+        "--model",
         str(tumour_run / "fold0"),
         "-i",
         str(data),
         "-o",
         str(tmp_path / "out"),
     ]
-    command += ["--run", f"u-net={tmp_path / 'nnunet'}", "--device", "cpu", "--json"]
+    command += ["--model", f"u-net={tmp_path / 'nnunet'}", "--device", "cpu", "--json"]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
     tables = json.loads(result.stdout)
@@ -198,23 +200,21 @@ def test_the_command_line(tumour_run: Path, tmp_path: Path) -> None:
     assert len(rows) == 8
     assert (tmp_path / "out" / "BRATS_004.png").stat().st_size > 10_000
     first = data / "imagesTr" / "BRATS_001.nii.gz"
-    found, _ = find_references(
-        None, [first], read_inputs([first], preset.data.channels)[0], preset.data
-    )
-    assert set(found) == {"BRATS_001"}
+    cases, _ = read_inputs([first], preset.data.channels)
+    assert set(find_references(None, [first], cases, preset.data).cases) == {"BRATS_001"}
     assert set(load_models(["zoo:hippocampus"], "cpu")) == {"swin-factorizer"}
     table = (tmp_path / "out" / "agreement-u-net.csv").read_text().splitlines()
     assert table[0].startswith("layer,picture,region,cases,dice,dice_low,dice_high,chance,auc")
     twice = CliRunner().invoke(
-        app, [*command, "--run", str(tumour_run / "fold0"), "-o", str(tmp_path / "two")]
+        app, [*command, "--model", str(tumour_run / "fold0"), "-o", str(tmp_path / "two")]
     )
-    assert "two runs are named swin-factorizer" in twice.stderr
+    assert "two models are named swin-factorizer" in twice.stderr
     again = CliRunner().invoke(app, command)
     assert "is not an empty folder" in again.stderr
     Image.fromarray(np.zeros((8, 8, 4), np.uint8)).save(tmp_path / "flat.png")
     flat = [
         "explain",
-        "--run",
+        "--model",
         str(tmp_path / "nnunet"),
         "-i",
         str(tmp_path / "flat.png"),
@@ -238,9 +238,9 @@ def test_files_deep_in_a_data_set_have_its_reference(tmp_path: Path) -> None:
     )
     cases, _ = read_inputs([tmp_path / "list.json"], data.channels)
     for given in (None, tmp_path / "data"):
-        found, _ = find_references(given, files, cases, data)
-        assert [case.name for case in found.values()] == ["sub-strokecase0002"]
-        assert list(found) == [cases[0].name] == ["mine"]
+        found = find_references(given, files, cases, data)
+        assert [case.name for case in found.cases.values()] == ["sub-strokecase0002"]
+        assert list(found.cases) == [cases[0].name] == ["mine"]
     write_synthetic("isles22", tmp_path / "others", cases=1, size=24, seed=1)
     with pytest.raises(ValueError, match="has a label in"):
         find_references(tmp_path / "others", files, cases, data)
@@ -255,24 +255,20 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_go_on(tmp_path: Path, m
     for name in ("swin-factorizer", "nnunet"):
         own = change_preset(preset, [f"model.name={name}"])
         models[name] = Predictor(own, [network_of(own)])
-    references = {case.name: case for case in cohort.cases}
-    explainer = Explainer(
-        models,
-        "last",
-        tmp_path / "out",
-        references=references,
-        label_values=cohort.label_values,
-        write_volumes=True,
-    )
+    layers = {
+        name: choose_layers(layers_of(model.networks[0]), "last") for name, model in models.items()
+    }
+    references = References({case.name: case for case in cohort.cases}, cohort.label_values)
+    explainer = Explainer(models, layers, tmp_path / "out", references=references, volumes=True)
     need = (
         5 * 4 * 8 * 24**3
     )  # of the U-Net's eight channels; a Factorizer's head of eight has one picture
     monkeypatch.setattr("factorizer.studies.explaining.usable_bytes", lambda: need - 1)
-    (problem,) = explainer.explain(cohort.cases[0])
-    assert "8 pictures of a layer take" in problem.message
+    with pytest.raises(DataError, match="8 components of a layer take"):
+        explainer.explain(cohort.cases[0])
     assert explainer.rows == {"swin-factorizer": [], "nnunet": []}
     monkeypatch.setattr("factorizer.studies.explaining.usable_bytes", lambda: need)
-    assert not explainer.explain(cohort.cases[1])
+    explainer.explain(cohort.cases[1])
     assert {row.case for rows in explainer.rows.values() for row in rows} == {cohort.cases[1].name}
 
 
@@ -297,7 +293,7 @@ def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_pictu
     train_fold(
         preset, data=data, fold=0, out=tmp_path / "run", machine=Machine(device="cpu", workers=0)
     )
-    command = ["explain", "--run", str(tmp_path / "run"), "-i", str(data / "Image_00L.jpg")]
+    command = ["explain", "--model", str(tmp_path / "run"), "-i", str(data / "Image_00L.jpg")]
     result = CliRunner().invoke(
         app, [*command, "-o", str(tmp_path / "out"), "--device", "cpu", "--layer", "first"]
     )

@@ -15,7 +15,8 @@ from factorizer.cli import app
 from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.figures.escapes import escape_cell, escape_label, escape_latex, escape_markdown
-from factorizer.reports.tables import comparison_files, latex_table, with_prefix
+from factorizer.reports.comparison import comparison_files
+from factorizer.reports.tables import latex_table, with_prefix
 
 HOSTILE = [
     "<script>alert(1)</script>",

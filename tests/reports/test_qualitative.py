@@ -131,7 +131,7 @@ def test_images_without_references_and_references_named(tmp_path: Path) -> None:
     alone = Gallery(data / "imagesTr", {"truth": data / "labelsTr"}, settings)
     names = sorted(alone.cases)
     assert len(names) == 5
-    assert alone.choose(None, 3, lambda items, label: items) == [names[0], names[2], names[4]]
+    assert alone.choose(None, 3) == [names[0], names[2], names[4]]
     example = alone.read(names[0], "MRI")
     assert example.reference is None
     assert example.predictions["truth"].any()
@@ -154,7 +154,7 @@ def test_images_without_references_and_references_named(tmp_path: Path) -> None:
         data / "imagesTr", {"small": tmp_path / "small"}, settings, references=tmp_path / "other"
     )
     with pytest.raises(DataError, match=r"no case \(.*\) has a reference \(other_"):
-        other.choose(None, 3, lambda items, label: items)
+        other.choose(None, 3)
 
 
 def test_the_command_line_on_scans_without_references(tmp_path: Path) -> None:

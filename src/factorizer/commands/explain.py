@@ -2,199 +2,101 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from math import isnan
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from factorizer.commands import options
+from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
-    Json,
     add_cells,
     make_table,
     print_json,
-    print_problem,
     print_problems,
     print_table,
     say,
-    say_written,
-    track,
 )
 from factorizer.commands.program import exit_for
-from factorizer.errors import FactorizerError
+from factorizer.words import count
 
 if TYPE_CHECKING:
-    from factorizer.config import Data
-    from factorizer.data.cases import Case
-    from factorizer.inference.predictor import Predictor
+    from collections.abc import Mapping, Sequence
+
     from factorizer.inspection.alignment import Agreement
+
+COLUMNS = ("layer", "region", "best component", "Dice [95 %]", "chance", "AUC [95 %]", "cases")
+Layers = Annotated[
+    str,
+    typer.Option(
+        "--layer", help="first, last, both, all, or numbers along the data path such as 1,5."
+    ),
+]
+Volumes = Annotated[bool, typer.Option(help="Write the components as NIfTI files (.npz in 2D).")]
 
 
 def explain(
-    runs: Annotated[
-        list[str],
-        typer.Option(
-            "--run",
-            "--model",
-            metavar="RUN[/foldK]",
-            help="A run that `factorizer train` wrote, or zoo:NAME; several, also as NAME=RUN, "
-            "stand side by side.",
-        ),
-    ],
-    inputs: Annotated[
-        list[Path],
-        typer.Option("-i", "--input", help="A case or several, as `predict` takes them."),
-    ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="A new or empty folder.")],
-    reference: Annotated[
-        Path | None,
-        typer.Option(
-            "-r", "--reference", help="A data set or a folder of labels; the input's unless given."
-        ),
-    ] = None,
-    layer: Annotated[
-        str,
-        typer.Option(
-            "--layer", help="first, last, both, all, or numbers along the data path such as 1,5."
-        ),
-    ] = "both",
-    volumes: Annotated[
-        bool, typer.Option(help="Write the pictures as NIfTI files (.npz in 2D).")
-    ] = True,
-    device: Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")] = "auto",
-    json: Json = False,
+    models: options.Models,
+    inputs: options.Inputs,
+    output: options.OutputFolder,
+    references: options.OtherReferences = None,
+    layer: Layers = "both",
+    volumes: Volumes = True,
+    device: options.Device = "auto",
+    json: options.Json = False,
 ) -> None:
-    """Show what layers see: the components of their factorizations (of a U-Net its channels) as
-    volumes and a figure, and, where there is a reference, how well each would segment each
-    region."""
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise FactorizerError(f"{output} is not an empty folder; give another")
-    from dataclasses import asdict
+    """Show what layers see: the components of their factorizations.
 
-    from factorizer.data.inputs import read_inputs
-    from factorizer.inspection.alignment import summarize
-    from factorizer.inspection.components import choose_layers, layers_of
-    from factorizer.studies.explaining import Explainer
+    A figure is drawn for each case, with all models side by side. If references are known, tables
+    say how well each component alone would segment each region. The components of a U-Net are its
+    channels.
+    """
+    from factorizer.studies.explaining import explain
 
-    models = load_models(runs, device)
-    data = next(iter(models.values())).preset.data
-    for name, model in models.items():
-        choose_layers(
-            layers_of(model.networks[0]), layer
-        )  # wrong ones are refused before anything is computed
-        if model.preset.data != data:
-            raise FactorizerError(
-                f"{name} was trained with other data settings; compare runs on the same data"
-            )
-    cases, problems = read_inputs(inputs, data.channels, mask_suffix=data.mask_suffix)
-    print_problems(problems)
-    references, values = find_references(reference, inputs, cases, data)
-    explainer = Explainer(
-        models, layer, output, references=references, label_values=values, write_volumes=volumes
+    result = explain(
+        models,
+        inputs,
+        out=output,
+        layers=layer,
+        references=references,
+        volumes=volumes,
+        device=device,
+        progress=ConsoleProgress(),
     )
-    for case in track(cases, "explaining"):
-        for problem in explainer.explain(case):
-            print_problem(problem)
-            problems.append(problem)
-    if list(output.glob("*.png")):
-        say_written(output / "*.png")
-    for file in explainer.write_tables():
-        say_written(file)
-    tables = {name: summarize(rows) for name, rows in explainer.rows.items() if rows}
+    print_problems(result.problems)
+    if result.files:
+        say(f"written: {count(len(result.files), 'file')} in {output}")
     if json:
-        print_json({name: [asdict(row) for row in table] for name, table in tables.items()})
+        print_json(as_json(result.tables))
     else:
-        for name, table in tables.items():
-            print_best(name, table)
-        if not tables:
-            say("no case has a reference: how well components agree with regions is not measured")
-    exit_for(problems)
+        print_tables(result.tables)
+    exit_for(result.problems)
 
 
-def load_models(runs: list[str], device: str) -> dict[str, Predictor]:
-    """Each run, named by the system that it trained unless given as NAME=RUN."""
-    from factorizer.inference.load import load
-
-    models: dict[str, Predictor] = {}
-    for text in runs:
-        name, sign, path = text.partition("=")
-        named = bool(sign) and not Path(text).exists()
-        model = load(path if named else text, device=device)
-        name = name if named else model.preset.model.name
-        if name in models:
-            raise FactorizerError(f"two runs are named {name}; name each differently, as NAME=RUN")
-        models[name] = model
-    return models
+def as_json(tables: Mapping[str, Sequence[Agreement]]) -> object:
+    content: dict[str, list[object]] = {}
+    for name, rows in tables.items():
+        content[name] = [asdict(row) for row in rows]
+    return content
 
 
-def find_references(
-    given: Path | None, inputs: list[Path], cases: Sequence[Case], data: Data
-) -> tuple[dict[str, Case], Mapping[int, int]]:
-    """The labels given, or those of the data set that the input is or lies in; none where it is no
-    data set's."""
-    from factorizer.data.cases import DataError
-    from factorizer.data.layouts import read_cohort
-    from factorizer.evaluation.evaluate import list_references
-
-    if given is not None:
-        references = list_references(given, data)
-        known = references.cases
-        found = match_files(cases, known) | {
-            c.name: known[c.name] for c in cases if c.name in known
-        }
-        if cases and not found:
-            names = ", ".join(sorted(known)[:3])
-            raise FactorizerError(
-                f"no case ({cases[0].name}, ...) has a label in {given} ({names}, ...); name them "
-                "alike"
-            )
-        return found, references.values
-    first = inputs[0].absolute()
-    for place in (
-        first,
-        *first.parents[:5],
-    ):  # a data set, a case of it, a file in imagesTr or deep in BIDS
-        try:
-            read_cohort(
-                place, mask_suffix=data.mask_suffix
-            )  # else images would be taken for their own labels
-            references = list_references(place, data)
-        except DataError:
-            continue
-        if found := match_files(cases, references.cases):
-            return found, references.values
-    return {}, {}
-
-
-def match_files(cases: Sequence[Case], references: Mapping[str, Case]) -> dict[str, Case]:
-    """The reference of each case that shares an image with it, however they are named."""
-    owners = {
-        source.file.resolve(): r for r in references.values() for source in r.channels.values()
-    }
-    files = {
-        case.name: [source.file.resolve() for source in case.channels.values()] for case in cases
-    }
-    return {name: owners[file] for name, own in files.items() for file in own if file in owners}
-
-
-def print_best(name: str, table: list[Agreement]) -> None:
+def print_tables(tables: Mapping[str, Sequence[Agreement]]) -> None:
+    """The best component of each layer and region, with a table per model."""
     from factorizer.inspection.alignment import best_per_region
 
-    columns = ("layer", "region", "best picture", "Dice [95 %]", "chance", "AUC [95 %]", "cases")
-    shown = make_table(columns, title=name)
-    for row in best_per_region(table):
-        cells: list[Any] = [
-            row.layer,
-            row.region,
-            row.picture,
-            with_interval(row.dice, row.dice_low, row.dice_high),
-        ]
-        cells += [f"{row.chance:.3f}", with_interval(row.auc, row.auc_low, row.auc_high), row.cases]
-        add_cells(shown, cells)
-    print_table(shown)
+    if not tables:
+        say("No case has a reference. The agreement of components with regions is not measured.")
+    for name, rows in tables.items():
+        table = make_table(COLUMNS, title=name)
+        for row in best_per_region(rows):
+            dice = with_interval(row.dice, row.dice_low, row.dice_high)
+            auc = with_interval(row.auc, row.auc_low, row.auc_high)
+            chance = f"{row.chance:.3f}"
+            add_cells(table, [row.layer, row.region, row.picture, dice, chance, auc, row.cases])
+        print_table(table)
 
 
 def with_interval(mean: float, low: float, high: float) -> str:
-    """One case has no interval."""
+    """A mean with its interval, which a single case does not have."""
     return f"{mean:.3f}" if isnan(low) else f"{mean:.3f} [{low:.3f}, {high:.3f}]"

@@ -15,6 +15,14 @@ MOST_CASES = 100_000
 # what is read
 DataArgument = Annotated[Path, typer.Argument(metavar="DATA", help=ONE_DATA_SET)]
 Data = Annotated[Path, typer.Option("--data", metavar="DATA", help=ONE_DATA_SET)]
+PatientData = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="DATA",
+        help=f"{ONE_DATA_SET} The cases of a patient are averaged before any test.",
+    ),
+]
 Inputs = Annotated[
     list[Path],
     typer.Option(
@@ -31,6 +39,26 @@ References = Annotated[
     Path,
     typer.Option(
         "-r", "--references", metavar="DIR", help="True labels: a folder of files, or a data set."
+    ),
+]
+PredictionsOfSystems = Annotated[
+    list[str],
+    typer.Option(
+        "-p",
+        "--predictions",
+        metavar="[NAME=]DIR",
+        help="A folder of predicted labels, one per system. Repeatable.",
+    ),
+]
+OtherReferences = Annotated[
+    Path | None,
+    typer.Option(
+        "-r",
+        "--references",
+        metavar="DIR",
+        help="True labels: a folder of files, or a data set. [default: those of the images' own "
+        "data set]",
+        show_default=False,
     ),
 ]
 MaskSuffix = Annotated[

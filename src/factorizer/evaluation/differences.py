@@ -32,10 +32,12 @@ class RunDifference:
 
 
 def find_differences(facts: Mapping[str, Facts]) -> list[RunDifference]:
-    """What has at least two values among the runs that say it; an option that only some systems
-    have is not one."""
+    """The facts that have at least two values among the runs that state them.
+
+    An option that only some systems have is not a difference.
+    """
     found = []
-    for what in dict.fromkeys(what for own in facts.values() for what in own):
+    for what in stated(facts):
         values = {name: own.get(what, UNKNOWN) for name, own in facts.items()}
         distinct = {show(own[what]) for own in facts.values() if what in own}
         if len(distinct) > 1:
@@ -43,26 +45,33 @@ def find_differences(facts: Mapping[str, Facts]) -> list[RunDifference]:
     return found
 
 
+def stated(facts: Mapping[str, Facts]) -> list[str]:
+    """Everything that some run states, in the order of the runs."""
+    names: dict[str, None] = {}
+    for own in facts.values():
+        names |= dict.fromkeys(own)
+    return list(names)
+
+
 def find_unknown(facts: Mapping[str, Facts]) -> list[str]:
-    """A line about each run that says less than all."""
+    """A line for each run that does not state everything."""
+    missing = {
+        "cases": "which data (no cases.json)",
+        "folds": "which folds (no folds.json)",
+        SECONDS: "versions and time (no run.json)",
+    }
     lines = []
     for name, own in facts.items():
-        missing = {
-            "cases": "which data (no cases.json)",
-            "folds": "which folds (no folds.json)",
-            SECONDS: "versions and time (no run.json)",
-        }
-        unsaid = [text for what, text in missing.items() if what not in own]
+        unstated = [text for what, text in missing.items() if what not in own]
         if not own:
-            lines.append(
-                f"{name}: unknown, because there is no run (config.yaml) beside its scores"
-            )
-        elif unsaid:
-            lines.append(f"{name}: unknown are {', '.join(unsaid)}")
+            lines.append(f"{name}: unknown, because no run (config.yaml) is beside its scores")
+        elif unstated:
+            lines.append(f"{name}: unknown are {', '.join(unstated)}")
     return lines
 
 
 def show(value: Any) -> str:
-    """A value as a preset writes it, on one line, cut where it is long."""
-    text = " ".join((value if isinstance(value, str) else scalar(value)).split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    """A value as a preset writes it, on one line. Long values are cut."""
+    text = value if isinstance(value, str) else scalar(value)
+    line = " ".join(text.split())
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 3]}..."

@@ -1,62 +1,139 @@
-"""`factorizer evaluate`: predictions against references, case by case, matched by name."""
+"""`factorizer evaluate`: predictions against references, matched by the names of cases."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from math import nan
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
-
-from factorizer.config import Data
-from factorizer.data.cases import Case, DataError, Problem, Source, drop_duplicates
-from factorizer.data.images import VoxelGrid, canonical_grid, is_picture, open_image, read_label
-from factorizer.data.layouts import IMAGES_2D, NIFTI, UnknownLayout, read_cohort
-from factorizer.data.matching import select_label_values
-from factorizer.data.naming import strip_ending
-from factorizer.data.walk import list_folder
+from factorizer.config import Data, Preset
+from factorizer.data.attempts import attempt
+from factorizer.data.cases import Case, DataError, Problem
+from factorizer.data.images import canonical_grid
+from factorizer.errors import FactorizerError
 from factorizer.evaluation.label_maps import score_label_maps
-from factorizer.evaluation.metrics import Mask
-from factorizer.evaluation.scores import HD95Empty, Score
-from factorizer.targets import Targets
+from factorizer.evaluation.label_pairs import read_pair
+from factorizer.evaluation.nnunet_summary import make_summary, summarize_case
+from factorizer.evaluation.references import (
+    References,
+    list_labels,
+    list_references,
+    preset_values,
+    renamed_values,
+)
+from factorizer.evaluation.scores import (
+    MOST_MM,
+    HD95Empty,
+    Means,
+    Score,
+    describe_conventions,
+    mean_scores,
+    write_scores,
+)
+from factorizer.files import refuse_existing, write_atomically
+from factorizer.preset_files import load_preset
+from factorizer.progress import SILENT, Progress
 
-Track = Callable[[Sequence[Any], str], Iterable[Any]]
-PROBABILITIES = "_probabilities"
-
-
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """A prediction and its reference: label maps in canonical orientation, on the same grid."""
-
-    case: str
-    prediction: Mask
-    reference: Mask
-    grid: VoxelGrid
-    files: tuple[Path, Path]
-
-
-@dataclass(frozen=True)
-class References:
-    """Label files by case, what their values mean, and the value of voxels that nobody judged."""
-
-    cases: Mapping[str, Case]
-    values: Mapping[int, int]
-    ignored: int | None = None
+PRESET, DATASET = "preset", "dataset"  # whose label values predictions have
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Scores, what could not be scored, the cases only one side has, and counts for nnU-Net's
-    summary."""
+    """Scores of predictions, and the cases that have none.
 
-    scores: list[Score]
-    problems: list[Problem]
-    unmatched: dict[str, list[str]]
-    counts: list[dict[str, Any]]
+    `problems` says why cases could not be scored. `unmatched` names the cases that only the
+    predictions or only the references have. `conventions` says how empty masks were scored.
+    `summaries` has the cases as nnU-Net's summary.json does. `files` were written.
+    """
+
+    scores: Sequence[Score]
+    problems: Sequence[Problem]
+    unmatched: Mapping[str, Sequence[str]]
+    conventions: str
+    summaries: Sequence[Mapping[str, Any]]
+    files: Sequence[Path] = ()
+
+    @property
+    def means(self) -> dict[str, Means]:
+        """The means over cases, by region."""
+        return mean_scores(self.scores)
+
+
+def evaluate(
+    predictions: Path,
+    references: Path,
+    preset: str | Path | Preset,
+    *,
+    out: Path | None = None,
+    hd95_empty: str | float = "diagonal",
+    prediction_values: str = PRESET,
+    progress: Progress = SILENT,
+) -> Evaluation:
+    """Score predictions against references: Dice, HD95, volumes and lesions.
+
+    A case that cannot be read or scored is a problem of this case, and the others are scored.
+
+    Args:
+        predictions: A folder of predicted label maps.
+        references: A folder of label files, or a data set in any layout.
+        preset: The preset, or its name or file. It says which labels and regions are scored.
+        out: A new scores.csv. nnU-Net's summary.json is written beside it.
+        hd95_empty: HD95 where one of two masks is empty: "nan", "diagonal" (of the image), or
+            millimetres.
+        prediction_values: Whose label values the predictions have: "preset", as `predict` writes
+            them, or "dataset".
+        progress: Where lines and bars go.
+
+    Example:
+        >>> result = evaluate(Path("predictions"), Path("data"), "brats")  # doctest: +SKIP
+        >>> result.means["WT"].dice  # doctest: +SKIP
+        0.87
+    """
+    rule = parse_penalty(hd95_empty)
+    if prediction_values not in (PRESET, DATASET):
+        raise FactorizerError(
+            f"prediction_values is {prediction_values!r}; give {PRESET} or {DATASET}"
+        )
+    files = output_files(out) if out is not None else []
+    refuse_existing(*files)
+    chosen = preset if isinstance(preset, Preset) else load_preset(preset)
+    result = evaluate_folders(
+        predictions,
+        references,
+        chosen.data,
+        hd95_empty=rule,
+        prediction_values=prediction_values,
+        progress=progress,
+    )
+    if not files or not result.scores:
+        return result
+    write_scores(files[0], result.scores)
+    write_atomically(files[1], make_summary(result.summaries))
+    return replace(result, files=files)
+
+
+def output_files(scores: Path) -> list[Path]:
+    """The table of scores and nnU-Net's summary beside it: scores_a.csv and summary_a.json."""
+    if scores.suffix != ".csv":
+        raise FactorizerError(f"out is {scores}; give a name that ends in .csv")
+    stem = scores.stem.removeprefix("scores").strip("_- ")
+    return [scores, scores.with_name(f"summary_{stem}.json" if stem else "summary.json")]
+
+
+def parse_penalty(value: str | float) -> HD95Empty:
+    """A rule for HD95 of an empty mask. Numbers may be text."""
+    if value == "nan" or value == "diagonal":
+        return value  # type: ignore[return-value]
+    try:
+        millimetres = float(value)
+    except ValueError:
+        millimetres = -1.0
+    if not 0 <= millimetres <= MOST_MM:
+        allowed = f"a number of millimetres from 0 to {MOST_MM:,.0f}"
+        raise FactorizerError(f"hd95_empty is {value!r}; give nan, diagonal, or {allowed}")
+    return millimetres
 
 
 def evaluate_folders(
@@ -65,217 +142,82 @@ def evaluate_folders(
     data: Data,
     *,
     hd95_empty: HD95Empty = "diagonal",
-    prediction_values: Literal["preset", "dataset"] = "preset",
-    track: Track = lambda items, label: items,
+    prediction_values: str = PRESET,
+    progress: Progress = SILENT,
 ) -> Evaluation:
-    """Score every case that has a prediction and a reference. Predictions carry the preset's label
-    values, as those of `factorizer predict` do, or the data set's own."""
+    """Score every case that has a prediction and a reference. Nothing is written."""
     predicted = {case.name: case for case in list_labels(predictions)}
     expected = list_references(references, data)
     shared = sorted(predicted.keys() & expected.cases.keys())
+    if not shared:
+        raise no_match(predictions, predicted, references, expected.cases)
+    values = preset_values(data) if prediction_values == PRESET else expected.values
+    tell_values(references, expected, data, prediction_values, progress)
+    scores: list[Score] = []
+    summaries: list[dict[str, Any]] = []
+    problems: list[Problem] = []
+    for name in progress.track(shared, "evaluating"):
+        work = partial(score_case, predicted[name], name, expected, values, data, hd95_empty)
+        scored, failures = attempt(name, work)
+        problems += failures
+        if scored is not None:
+            scores += scored[0]
+            summaries.append(scored[1])
     unmatched = {
         "predictions": sorted(predicted.keys() - expected.cases.keys()),
         "references": sorted(expected.cases.keys() - predicted.keys()),
     }
-    if not shared:
-        raise DataError(
-            Problem("", str(predictions), *explain_no_match(predicted, expected.cases, references))
-        )
-    result = Evaluation([], [], unmatched, [])
-    ours = read_values(data) if prediction_values == "preset" else expected.values
-    for name in track(shared, "evaluating"):
-        try:
-            pair = read_pair(predicted[name], name, expected, ours)
-        except DataError as error:
-            result.problems.extend(error.problems)
-            continue
-        spacing = canonical_grid(pair.grid).spacing_mm
-        result.scores.extend(
-            score_label_maps(
-                name,
-                pair.prediction,
-                pair.reference,
-                targets=data.targets,
-                spacing_mm=spacing,
-                hd95_empty=hd95_empty,
-            )
-        )
-        result.counts.append(count_voxels(pair, data.targets))
-    return result
+    return Evaluation(scores, problems, unmatched, describe_conventions(hd95_empty), summaries)
 
 
-def explain_no_match(
-    predicted: Mapping[str, Case], expected: Mapping[str, Case], references: Path
-) -> tuple[str, str]:
-    names = [", ".join(sorted(cases)[:3]) or "none" for cases in (predicted, expected)]
-    message = f"no prediction ({names[0]}) has the name of a reference ({names[1]})"
-    return message, f"name predictions as the cases of {references}"
-
-
-def list_labels(folder: Path) -> list[Case]:
-    """A label file per case."""
-    if not folder.is_dir():
-        raise DataError(
-            Problem("", str(folder), "there is no such folder", "give a folder of label files")
-        )
-    files = [
-        file for file in list_folder(folder) if file.name.lower().endswith((*NIFTI, *IMAGES_2D))
-    ]
-    labels = [file for file in files if not strip_ending(file.name).endswith(PROBABILITIES)]
-    if not labels:
-        raise DataError(
-            Problem(
-                "", str(folder), "it holds no label file", "give a folder of .nii.gz or .png files"
-            )
-        )
-    check_unpaired(folder, [strip_ending(file.name) for file in labels if is_picture(file)])
-    cases, duplicates = drop_duplicates(
-        [Case(strip_ending(file.name), {"label": Source(file)}, file) for file in labels]
+def score_case(
+    predicted: Case,
+    name: str,
+    references: References,
+    values: Mapping[int, int],
+    data: Data,
+    hd95_empty: HD95Empty,
+) -> tuple[list[Score], dict[str, Any]]:
+    """The scores of a case, and the case as nnU-Net summarizes it."""
+    pair = read_pair(predicted, name, references, values)
+    scores = score_label_maps(
+        name,
+        pair.prediction,
+        pair.reference,
+        targets=data.targets,
+        spacing_mm=canonical_grid(pair.grid).spacing_mm,
+        hd95_empty=hd95_empty,
     )
-    if duplicates:
-        raise DataError(*duplicates)
-    return cases
+    return scores, summarize_case(pair, data.targets)
 
 
-def check_unpaired(folder: Path, names: Sequence[str]) -> None:
-    """Pictures NAME and NAME-something are no labels alone: one is the mask of the other."""
-    there, first = set(names), min(names, key=len, default="")
-    for ending in sorted(other.removeprefix(first) for other in names if other.startswith(first)):
-        masks = {name for name in there if name.endswith(ending)}
-        if (
-            ending
-            and not ending[0].isalnum()
-            and {name.removesuffix(ending) for name in masks} == there - masks
-        ):
-            message = f"it holds images beside masks, {first} and {first}{ending}"
-            remedy = (
-                f"set data.mask_suffix of the preset to {ending}, or give a folder of masks alone"
-            )
-            raise DataError(Problem("", str(folder), message, remedy))
-
-
-def list_references(folder: Path, data: Data) -> References:
-    """The labels of a data set in any layout, or the label files of a folder."""
-    try:
-        cohort = read_cohort(folder, mask_suffix=data.mask_suffix)
-    except UnknownLayout:
-        return References({case.name: case for case in list_labels(folder)}, read_values(data))
-    if not cohort.labelled:
-        if cohort.layout == "pairs":  # masks without their images
-            masks = [Case(problem.case, {}, Path(problem.file)) for problem in cohort.problems]
-            return References({case.name: case for case in masks}, cohort.label_values)
-        if folder.name == "derivatives":
-            message = "it holds the labels of a data set, which are known by its images"
-            raise DataError(Problem("", str(folder), message, f"give {folder.parent}"))
-        raise DataError(
-            *(
-                cohort.problems
-                or [Problem("", str(folder), "no case has a label", "give the labels")]
-            )
+def tell_values(
+    folder: Path,
+    references: References,
+    data: Data,
+    prediction_values: str,
+    progress: Progress,
+) -> None:
+    """Say which label values the predictions are taken to have, if that can be mistaken."""
+    theirs = renamed_values(references, data)
+    if theirs:
+        used = data.labels if prediction_values == PRESET else theirs
+        listed = ", ".join(f"{name} = {value}" for name, value in used.items())
+        progress.say(
+            f"{folder} has other label values than the preset. Predictions are read with those of "
+            f"the {prediction_values}: {listed}"
         )
-    values = select_label_values(cohort, data.labels)
-    return References({case.name: case for case in cohort.labelled}, values, cohort.ignored)
 
 
-def renamed_values(references: References, data: Data) -> dict[str, int]:
-    """The values of the preset's labels in the data set, where they are others, as in BraTS."""
-    if all(references.values.get(value) == value for value in data.labels.values()):
-        return {}
-    on_disk = references.values.items()
-    return {
-        name: value
-        for name, ours in data.labels.items()
-        for value, meant in on_disk
-        if meant == ours
-    }
+def no_match(
+    predictions: Path, predicted: Collection[str], references: Path, expected: Collection[str]
+) -> DataError:
+    """No case has both a prediction and a reference."""
+    ours, theirs = some_names(predicted), some_names(expected)
+    message = f"no prediction ({ours}) has the name of a reference ({theirs})"
+    remedy = f"name predictions like the cases of {references}"
+    return DataError(Problem("", str(predictions), message, remedy))
 
 
-def read_values(data: Data) -> dict[int, int]:
-    """The values of label files that carry the preset's: these, and 255 for a single label, as in
-    pictures."""
-    values = {value: value for value in (0, *data.labels.values())}
-    return values | ({255: next(iter(data.labels.values()))} if len(data.labels) == 1 else {})
-
-
-def read_pair(predicted: Case, name: str, references: References, ours: Mapping[int, int]) -> Pair:
-    """Both label maps, background where nobody judged; that they lie on different grids is an error
-    that names both."""
-    expected = references.cases[name]
-    assert predicted.label is not None, "it was listed by its label"
-    assert expected.label is not None, "it was listed by its label"
-    grid = open_image(expected.name, expected.label, as_label=True).grid
-    reference = read_label(expected, references.values, grid)
-    prediction = read_prediction(predicted, grid, ours, beside=f"reference {expected.label}")
-    if references.ignored is not None:
-        unjudged = {value: int(value == references.ignored) for value in references.values}
-        prediction[read_label(expected, unjudged, grid) > 0] = 0
-    return Pair(predicted.name, prediction, reference, grid, (predicted.label, expected.label))
-
-
-def read_prediction(
-    predicted: Case, grid: VoxelGrid, ours: Mapping[int, int], *, beside: str
-) -> Mask:
-    """A predicted label map, which must lie on the grid of what stands beside it."""
-    assert predicted.label is not None, "it was listed by its label"
-    own = open_image(predicted.name, predicted.label, as_label=True).grid
-    difference = own.differs_from(grid)
-    if difference:
-        message = f"the prediction is not on the grid of its {beside}: {difference}"
-        raise DataError(
-            Problem(predicted.name, str(predicted.label), message, "predict on the original images")
-        )
-    return read_label(predicted, ours, grid)
-
-
-def count_voxels(pair: Pair, targets: Targets) -> dict[str, Any]:
-    """A case in the form of nnU-Net's summary.json: counts per region, keyed by the region's label
-    values."""
-    metrics = {}
-    for region, names in targets.regions.items():
-        ours = targets.mask(pair.prediction, region)
-        theirs = targets.mask(pair.reference, region)
-        both = int(np.count_nonzero(ours & theirs))
-        positive, wanted = int(np.count_nonzero(ours)), int(np.count_nonzero(theirs))
-        union = positive + wanted - both
-        metrics[region_key(targets.labels, names)] = {
-            "Dice": 2 * both / (positive + wanted) if union else nan,
-            "IoU": both / union if union else nan,
-            "TP": both,
-            "FP": positive - both,
-            "FN": wanted - both,
-            "TN": ours.size - union,
-            "n_pred": positive,
-            "n_ref": wanted,
-        }
-    return {
-        "metrics": metrics,
-        "prediction_file": str(pair.files[0]),
-        "reference_file": str(pair.files[1]),
-    }
-
-
-def region_key(labels: Mapping[str, int], names: Sequence[str]) -> str:
-    values = sorted(labels[name] for name in names)
-    return str(values[0]) if len(values) == 1 else str(tuple(values))
-
-
-def make_summary(counts: Sequence[Mapping[str, Any]]) -> str:
-    """nnU-Net's summary.json; its convention, not ours: Dice is undefined (NaN) where both masks
-    are empty."""
-    keys = list(counts[0]["metrics"]) if counts else []
-    mean = {key: mean_metrics([case["metrics"][key] for case in counts]) for key in keys}
-    content = {
-        "foreground_mean": mean_metrics(list(mean.values())),
-        "mean": mean,
-        "metric_per_case": list(counts),
-    }
-    return json.dumps(content, indent=4) + "\n"
-
-
-def mean_metrics(metrics: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Over the cases where each is defined."""
-    means = {}
-    for name in metrics[0] if metrics else ():
-        defined = [m[name] for m in metrics if not np.isnan(m[name])]
-        means[name] = fmean(defined) if defined else nan
-    return means
+def some_names(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)[:3]) or "none"

@@ -1,4 +1,4 @@
-"""Every metric of a predicted label map against its reference."""
+"""The scores of a predicted label map against its reference."""
 
 from __future__ import annotations
 
@@ -21,21 +21,23 @@ def score_label_maps(
     spacing_mm: Sequence[float],
     hd95_empty: HD95Empty = "diagonal",
 ) -> list[Score]:
-    """Every metric of every region of two label maps on the same grid."""
-    millilitres = prod(spacing_mm) / 1000
+    """Every metric of every region. Both label maps must be on the same grid."""
+    voxel_ml = prod(spacing_mm) / 1000
     penalty = penalty_mm(hd95_empty, reference.shape, spacing_mm)
     rows = []
     for region in targets.regions:
-        ours, theirs = targets.mask(prediction, region), targets.mask(reference, region)
+        ours = targets.mask(prediction, region)
+        theirs = targets.mask(reference, region)
         distance = hd95_mm(ours, theirs, spacing_mm)
-        volumes = [np.count_nonzero(mask) * millilitres for mask in (ours, theirs)]
+        volume = np.count_nonzero(ours) * voxel_ml
+        reference_volume = np.count_nonzero(theirs) * voxel_ml
         detection = detect_lesions(ours, theirs)
         values = {
             "dice": dice(ours, theirs),
             "hd95_mm": penalty if isnan(distance) else distance,
-            "volume_ml": volumes[0],
-            "reference_volume_ml": volumes[1],
-            "volume_difference_ml": volumes[0] - volumes[1],
+            "volume_ml": volume,
+            "reference_volume_ml": reference_volume,
+            "volume_difference_ml": volume - reference_volume,
             "lesion_precision": detection.precision,
             "lesion_recall": detection.recall,
             "lesion_f1": detection.f1,
@@ -45,9 +47,10 @@ def score_label_maps(
 
 
 def penalty_mm(rule: HD95Empty, shape: Sequence[int], spacing_mm: Sequence[float]) -> float:
-    """HD95 where one of two masks is empty: undefined, the image's diagonal, or a number."""
+    """HD95 if one of two masks is empty: nan, the diagonal of the image, or a given number."""
     if rule == "nan":
         return nan
     if rule == "diagonal":
-        return sqrt(sum((n * s) ** 2 for n, s in zip(shape, spacing_mm, strict=True)))
+        edges_mm = [count * size for count, size in zip(shape, spacing_mm, strict=True)]
+        return sqrt(sum(edge**2 for edge in edges_mm))
     return float(rule)

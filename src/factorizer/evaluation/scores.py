@@ -1,8 +1,8 @@
-"""Scores of cases and regions: how label maps are scored, the table on disk, and its summary.
+"""Scores of cases and regions: the metrics, the table scores.csv, and its means.
 
-A scores.csv has the columns case, region, metric, value, one line for each, and no summary lines.
-Names stand in it as they are, so that they are the same when it is read; tables that are made for
-people escape them (`reports/escapes.py`).
+A scores.csv has the columns case, region, metric and value, and no lines of means. It holds names
+unchanged, so that they are the same when it is read. Tables that are made for people escape names
+(`figures/escapes.py`).
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from typing import Literal
 from factorizer.files import FileError, csv_text, read_csv, write_atomically
 
 METRICS = {
-    "dice": "overlap, 0 to 1",
-    "hd95_mm": "95 % Hausdorff distance; with the penalty where one mask is empty",
-    "volume_ml": "of the prediction",
-    "reference_volume_ml": "of the reference",
-    "volume_difference_ml": "prediction minus reference",
-    "lesion_precision": "predicted lesions that meet a true one",
-    "lesion_recall": "true lesions that are met",
-    "lesion_f1": "harmonic mean of the two",
+    "dice": "overlap of prediction and reference, from 0 to 1",
+    "hd95_mm": "95 % Hausdorff distance; a penalty where one mask is empty",
+    "volume_ml": "volume of the prediction",
+    "reference_volume_ml": "volume of the reference",
+    "volume_difference_ml": "volume of the prediction minus volume of the reference",
+    "lesion_precision": "share of predicted lesions that match a true lesion",
+    "lesion_recall": "share of true lesions that match a predicted lesion",
+    "lesion_f1": "harmonic mean of lesion precision and lesion recall",
 }
 COLUMNS = ("case", "region", "metric", "value")
-MOST_MM, MOST_ML = 1e6, 1e9  # more cannot be of a body
+MOST_MM, MOST_ML = 1e6, 1e9  # more than any body has
 LIMITS = {
     "dice": (0.0, 1.0),
     "hd95_mm": (0.0, MOST_MM),
@@ -38,14 +38,16 @@ LIMITS = {
     "lesion_recall": (0.0, 1.0),
     "lesion_f1": (0.0, 1.0),
 }
-OTHER_LIMITS = (-1e12, 1e12)  # of metrics from elsewhere
+OTHER_LIMITS = (-1e12, 1e12)  # of metrics that we do not compute
 HD95Empty = float | Literal["nan", "diagonal"]
+Values = Mapping[tuple[str, str, str], float]  # by region, metric and case
+PENALTIES = {"nan": "undefined (nan)", "diagonal": "the diagonal of the image"}
 CONVENTIONS = (
-    "Both masks empty: Dice 1, HD95 0, lesion scores 1. One empty: Dice 0, lesion scores 0, "
-    "HD95 is "
-    "{penalty}. "
-    "A lesion is a connected component (also over corners); one shared voxel is a hit. "
-    "In 2D a pixel counts as 1 mm, and 1000 pixels as 1 ml."
+    "If both masks are empty, Dice is 1, HD95 is 0 and lesion scores are 1. "
+    "If one mask is empty, Dice is 0, lesion scores are 0 and HD95 is {penalty}. "
+    "A lesion is a connected part of a mask, also over edges and corners. "
+    "Two lesions match if they share a voxel. "
+    "In 2D, a pixel counts as 1 mm, and 1000 pixels count as 1 ml."
 )
 
 
@@ -60,58 +62,61 @@ class Score:
 
 
 def describe_conventions(hd95_empty: HD95Empty) -> str:
-    """What a table of scores must say with it."""
-    known = {"nan": "undefined (nan)", "diagonal": "the diagonal of the image"}
-    return CONVENTIONS.format(penalty=known.get(str(hd95_empty), f"{hd95_empty} mm"))
+    """How empty masks, lesions and 2D images are scored. Every table of scores must say it."""
+    penalty = PENALTIES.get(str(hd95_empty), f"{hd95_empty} mm")
+    return CONVENTIONS.format(penalty=penalty)
 
 
 def write_scores(file: Path, rows: Sequence[Score]) -> None:
-    """case, region, metric, value; an undefined value is nan."""
+    """Write a scores.csv. An undefined value is nan."""
     lines = [(row.case, row.region, row.metric, f"{row.value:.6g}") for row in rows]
-    write_atomically(file, csv_text(("case", "region", "metric", "value"), lines))
+    write_atomically(file, csv_text(COLUMNS, lines))
 
 
 def read_scores(file: Path) -> list[Score]:
-    """The rows of a scores.csv; an error names the line that is wrong."""
+    """The rows of a scores.csv. An error names the line that is wrong."""
     rows: dict[tuple[str, str, str], Score] = {}
     for number, line in read_csv(file):
         missing = [name for name in COLUMNS if name not in line]
         if missing:
-            message = f"it has the columns {', '.join(line)}, and no {', '.join(missing)}"
+            message = f"it has the columns {', '.join(line)}, but not {', '.join(missing)}"
             raise FileError(file, message, f"a scores.csv has {', '.join(COLUMNS)}")
         row = read_score(file, number, line)
         if rows.setdefault((row.case, row.region, row.metric), row) is not row:
-            message = f"line {number}: {row.case}, {row.region}, {row.metric} is there twice"
+            message = f"line {number}: {row.case}, {row.region}, {row.metric} exists twice"
             raise FileError(file, message, "keep one of them")
     if not rows:
-        raise FileError(file, "it holds no score", f"a scores.csv has {', '.join(COLUMNS)}")
+        raise FileError(file, "it has no scores", f"a scores.csv has {', '.join(COLUMNS)}")
     return list(rows.values())
 
 
 def read_score(file: Path, number: int, line: Mapping[str, str]) -> Score:
-    """A line; an undefined value is nan, and so is a distance without end."""
+    """One line of a scores.csv. An infinite distance is undefined (nan)."""
     for name in COLUMNS[:3]:
         if not line[name]:
-            raise FileError(file, f"line {number}: the {name} is empty", "name it")
+            raise FileError(file, f"line {number}: the {name} is empty", f"name the {name}")
     try:
         value = float(line["value"])
     except ValueError:
         message = f"line {number}: the value is {line['value'][:40]!r}, not a number"
-        raise FileError(file, message, "give a number, or nan where it is undefined") from None
+        raise FileError(file, message, "give a number, or nan if it is undefined") from None
     metric = line["metric"]
     if metric == "hd95_mm" and value == inf:
         value = nan
     low, high = LIMITS.get(metric, OTHER_LIMITS)
     if not isnan(value) and not low <= value <= high:
         message = f"line {number}: {metric} is {value:g}; it must be from {low:g} to {high:g}"
-        raise FileError(file, message, "correct it, or give nan where it is undefined")
+        raise FileError(file, message, "correct it, or give nan if it is undefined")
     return Score(line["case"], line["region"], metric, value)
 
 
 @dataclass(frozen=True)
 class Means:
-    """A region's scores over cases: HD95 where it is defined, in how many cases it is not, and with
-    the penalty."""
+    """The means of a region over cases.
+
+    `hd95_mm` leaves out the cases where HD95 is undefined, `undefined` counts them, and
+    `penalized_hd95_mm` includes them with the penalty.
+    """
 
     cases: int
     dice: float
@@ -123,39 +128,45 @@ class Means:
 
 
 def mean_scores(rows: Sequence[Score]) -> dict[str, Means]:
-    """The means of each region; nan for a metric that the rows do not have."""
-    values = {(row.region, row.metric, row.case): row.value for row in rows}
-    table = {}
-    for region in dict.fromkeys(row.region for row in rows):
-        cases = list(dict.fromkeys(row.case for row in rows if row.region == region))
-
-        def collect(metric: str, cases: Sequence[str] = cases, region: str = region) -> float:
-            return mean_of(
-                [values[key] for case in cases if (key := (region, metric, case)) in values]
-            )
-
-        undefined = [case for case in cases if is_undefined(values, region, case)]
-        table[region] = Means(
-            len(cases),
-            collect("dice"),
-            collect("hd95_mm", [case for case in cases if case not in undefined]),
-            len(undefined),
-            collect("hd95_mm"),
-            collect("volume_difference_ml"),
-            collect("lesion_f1"),
-        )
-    return table
+    """The means of each region. A metric that the rows do not have is nan."""
+    values = index_scores(rows)
+    cases: dict[str, list[str]] = {}
+    for region, case in dict.fromkeys((row.region, row.case) for row in rows):
+        cases.setdefault(region, []).append(case)
+    return {region: means_of_region(values, region, own) for region, own in cases.items()}
 
 
-def is_undefined(values: Mapping[tuple[str, str, str], float], region: str, case: str) -> bool:
-    """Whether HD95 of a case is not a distance: one of the two masks is empty."""
-    volumes = [
-        values.get((region, metric, case), nan) for metric in ("volume_ml", "reference_volume_ml")
-    ]
-    if any(isnan(volume) for volume in volumes):  # a table from elsewhere, without volumes
+def means_of_region(values: Values, region: str, cases: Sequence[str]) -> Means:
+    def mean(metric: str, chosen: Sequence[str] = cases) -> float:
+        keys = [(region, metric, case) for case in chosen]
+        return mean_of([values[key] for key in keys if key in values])
+
+    defined = [case for case in cases if not is_undefined(values, region, case)]
+    return Means(
+        cases=len(cases),
+        dice=mean("dice"),
+        hd95_mm=mean("hd95_mm", defined),
+        undefined=len(cases) - len(defined),
+        penalized_hd95_mm=mean("hd95_mm"),
+        volume_difference_ml=mean("volume_difference_ml"),
+        lesion_f1=mean("lesion_f1"),
+    )
+
+
+def is_undefined(values: Values, region: str, case: str) -> bool:
+    """Whether HD95 of a case is undefined, because one of the two masks is empty."""
+    volume = values.get((region, "volume_ml", case), nan)
+    reference = values.get((region, "reference_volume_ml", case), nan)
+    if isnan(volume) or isnan(reference):  # a table from elsewhere, without volumes
         return isnan(values.get((region, "hd95_mm", case), 0.0))
-    return (volumes[0] == 0) != (volumes[1] == 0)
+    return (volume == 0) != (reference == 0)
+
+
+def index_scores(rows: Sequence[Score]) -> dict[tuple[str, str, str], float]:
+    """Scores by region, metric and case."""
+    return {(row.region, row.metric, row.case): row.value for row in rows}
 
 
 def mean_of(values: Collection[float]) -> float:
+    """The mean of some values. The mean of none is nan."""
     return fmean(values) if values else nan

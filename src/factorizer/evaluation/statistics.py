@@ -1,8 +1,8 @@
 """Paired statistics of two systems on the same cases.
 
-Wilcoxon signed-rank test, two-sided; cases without a difference are left out
-(`zero_method="wilcox"`), and where no case differs p is 1. The distribution is scipy's choice
-(1.17: exact up to 50 differences without ties and up to 13 with them, else the normal one).
+The test is Wilcoxon's signed-rank test, two-sided. Cases without a difference are left out
+(`zero_method="wilcox"`). If no case differs, p is 1. scipy chooses the distribution. In version
+1.17 it is exact up to 50 differences without ties and up to 13 with ties, otherwise normal.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ LEVEL = 0.95
 
 @dataclass(frozen=True)
 class Difference:
-    """One system against another: the mean difference with its interval, the test, and the size of
-    the effect.
+    """One system against another: the mean difference with its interval, p, and the effect.
 
-    `effect` is the rank-biserial correlation of matched pairs: the share of favourable minus that
-    of unfavourable ranks, 1 when every case is higher, -1 when every case is lower, 0 when they
-    balance.
+    `effect` is the rank-biserial correlation of matched pairs: the share of positive ranks minus
+    the share of negative ranks. It is 1 if every case is higher, -1 if every case is lower, and 0
+    if they balance.
     """
 
     mean: float
@@ -41,19 +40,18 @@ class Difference:
 
 
 def compare_pairs(ours: Values, theirs: Values, *, seed: int = 0) -> Difference:
-    """Ours minus theirs, case by case; a case where either is not a number is left out."""
+    """Ours minus theirs, case by case. A case where one of them is nan is left out."""
     difference = np.asarray(ours, float) - np.asarray(theirs, float)
     difference = difference[np.isfinite(difference)]
     if not len(difference):
         return Difference(nan, nan, nan, p=1.0, effect=0.0, cases=0)
     low, high = bootstrap_mean(difference, seed=seed)
-    return Difference(
-        float(difference.mean()), low, high, *signed_rank(ours, theirs), len(difference)
-    )
+    p, effect = signed_rank(ours, theirs)
+    return Difference(float(difference.mean()), low, high, p, effect, len(difference))
 
 
 def signed_rank(ours: Values, theirs: Values) -> tuple[float, float]:
-    """p and effect alone, of the cases where both are numbers."""
+    """p and the effect alone, over the cases where both are numbers."""
     difference = np.asarray(ours, float) - np.asarray(theirs, float)
     difference = difference[np.isfinite(difference)]
     return wilcoxon_p(difference), rank_biserial(difference)
@@ -74,13 +72,15 @@ def rank_biserial(difference: NDArray[Any]) -> float:
 
 
 def bootstrap_mean(values: Values, *, seed: int = 0) -> tuple[float, float]:
-    """The percentile interval of the mean over resampled cases; one case has none."""
-    x = np.asarray(values, float)
-    x = x[np.isfinite(x)]
-    if len(x) < 2:
+    """The percentile interval of the mean over resampled cases. It is nan for a single case."""
+    finite = np.asarray(values, float)
+    finite = finite[np.isfinite(finite)]
+    count = len(finite)
+    if count < 2:
         return nan, nan
     generator = np.random.default_rng(seed)
-    means = x[generator.integers(len(x), size=(RESAMPLES, len(x)))].mean(1)
+    resamples = finite[generator.integers(count, size=(RESAMPLES, count))]
+    means = resamples.mean(1)
     low, high = np.quantile(means, ((1 - LEVEL) / 2, (1 + LEVEL) / 2))
     return float(low), float(high)
 
@@ -97,5 +97,5 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def stars(p: float) -> str:
-    """The paper's marks of significance; nothing at 0.05 and above."""
+    """The paper's marks of significance. Empty if p is at least 0.05."""
     return next((mark for limit, mark in STARS if p < limit), "")

@@ -15,7 +15,8 @@ from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.files import write_atomically
 from factorizer.preset_files import change_preset, refuse_idle_options
 from factorizer.progress import SILENT, Progress
-from factorizer.reports.tables import comparison_files, latex_table, table_csv
+from factorizer.reports.comparison import comparison_files
+from factorizer.reports.tables import latex_table, table_csv
 from factorizer.runs.facts import read_facts
 from factorizer.runs.fold import Fold
 from factorizer.training.machine import Machine
