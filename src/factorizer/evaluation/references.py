@@ -14,9 +14,9 @@ from factorizer.data.cases import (
     Problem,
     Source,
     drop_duplicates,
-    select_label_values,
 )
 from factorizer.data.layouts import UnknownLayout, read_cohort
+from factorizer.data.matching import select_label_values
 from factorizer.data.naming import is_image, is_picture, strip_ending
 from factorizer.data.walk import list_folder
 
