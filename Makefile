@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: setup demo test test-gpu fuzz check format bench code-map clean
+.PHONY: setup demo test test-fast test-gpu fuzz check format bench code-map clean
 
 setup: $(READY)
 
@@ -18,6 +18,10 @@ demo: $(READY)
 
 test: $(READY)
 	$(BIN)/pytest
+
+# what one runs while working: about a minute
+test-fast: $(READY)
+	$(BIN)/pytest -m "not slow and not gpu"
 
 test-gpu: $(READY)
 	$(BIN)/pytest -m gpu -rs tests/gpu
@@ -41,6 +45,9 @@ bench: $(READY)
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/inference.py
 	$(BIN)/factorizer profile --preset isles22 --measure
+
+code-map: $(READY)
+	cd tests && ../$(BIN)/python -m testkit.source_map
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -45,17 +45,6 @@ def test_there_is_something_to_run_and_make_targets_exist() -> None:
     assert set(re.findall(r"make ([\w-]+)", README)) <= set(targets)
 
 
-def test_the_map_of_the_source_is_true_and_whole() -> None:
-    listed = set(re.findall(r"^\| `([^`]+\.py)` \|", README, re.MULTILINE))
-    assert all((ROOT / path).exists() for path in listed)
-    files = {
-        str(path.relative_to(ROOT))
-        for path in (ROOT / "src").rglob("*.py")
-        if path.name != "__init__.py"
-    }
-    assert files <= listed
-
-
 def test_links_lead_somewhere() -> None:
     links = [link for link in re.findall(r"\]\(([^)]+)\)", README) if "://" not in link]
     assert links
