@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--device", "cuda"), "there is no cuda device here"),
+        (("--device", "cuda"), "this machine has no cuda device"),
         (("--device", "toaster"), "choose auto, cpu, cuda or mps"),
         (("--nodes", "2"), "--nodes is 2, but nothing started processes there"),
         (("--precision", "16"), "precision 16 needs a GPU"),
