@@ -65,7 +65,7 @@ def load_preset(name_or_path: str | Path) -> Preset:
         name = text.removeprefix(ZOO)
         if name not in zoo_presets():
             hint = suggestion(name, zoo_presets())
-            raise PresetError(f"there is no model {text}; `factorizer zoo` lists all{hint}")
+            raise PresetError(f"there is no model {text}; `factorizer zoo` lists them{hint}")
         return parse_preset((ZOO_FOLDER / name / "config.yaml").read_text(), text)
     if Path(text).suffix in (".yaml", ".yml") or "/" in text:
         return parse_preset(read_preset_file(Path(text)), text)
