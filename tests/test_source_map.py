@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from test_structure import LAYERS
+
 from testkit.source_map import MAP, make_map
 
 

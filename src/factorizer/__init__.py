@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from factorizer.studies.gallery import draw_gallery as draw_gallery
     from factorizer.studies.postprocessing import choose_postprocessing as choose_postprocessing
     from factorizer.studies.profiling import profile as profile
+    from factorizer.studies.training_variants import ablate_training as ablate_training
     from factorizer.studies.tuning import tune as tune
-    from factorizer.studies.variants import ablate_training as ablate_training
     from factorizer.training.machine import Machine as Machine
     from factorizer.training.session import train_fold as train_fold
     from factorizer.training.train import cross_validate as cross_validate
@@ -73,7 +73,7 @@ HOMES = {
     "compare_entries": "evaluation.compare",
     "explain": "studies.explaining",
     "ablate": "studies.ablating",
-    "ablate_training": "studies.variants",
+    "ablate_training": "studies.training_variants",
     "tune": "studies.tuning",
     "choose_postprocessing": "studies.postprocessing",
     "profile": "studies.profiling",

@@ -15,21 +15,29 @@ from factorizer.files import write_atomically
 
 PACKAGES = ("torch", "lightning", "monai", "numpy", "nibabel", "pydantic", "typer")
 MOST_NAMES = 1000  # reports of one second in one folder
+WRITTEN: dict[tuple[Path, str], Path] = {}  # folder and place in the code -> the report
 
 
 def write_bug_report(error: BaseException, folder: Path | None = None) -> Path:
     """Write the traceback of an error to a new file, and return the file.
 
     The file is in the working folder unless another is given. It is in the folder for temporary
-    files if that cannot be written to.
+    files if that cannot be written to. A bug that comes again at the same place in the code, as in
+    many cases of a cohort, gets no second file.
     """
+    wanted = folder or Path.cwd()
+    key = (wanted, type(error).__name__ + "".join(traceback.format_tb(error.__traceback__)))
+    known = WRITTEN.get(key)
+    if known is not None and known.exists():
+        return known
     text = describe_bug(error)
-    for place in (folder or Path.cwd(), Path(tempfile.gettempdir())):
+    for place in (wanted, Path(tempfile.gettempdir())):
         file = new_file(place)
         try:
             write_atomically(file, text)
         except OSError:
             continue
+        WRITTEN[key] = file
         return file
     raise error
 

@@ -62,6 +62,18 @@ def test_a_bug_in_one_case_is_its_problem(tmp_path: Path, monkeypatch: pytest.Mo
     assert attempt("case7", lambda: 3) == (3, [])
 
 
+def test_the_same_bug_in_many_cases_has_one_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail() -> None:
+        raise KeyError("region")
+
+    monkeypatch.chdir(tmp_path)
+    for number in range(5):
+        assert attempt(f"case{number}", fail)[1]
+    assert len(list(tmp_path.glob("factorizer-bug-*.txt"))) == 1
+
+
 def test_an_error_of_one_case_is_no_bug(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     problem = Problem("case7", "a.nii.gz", "it is empty", "replace it")

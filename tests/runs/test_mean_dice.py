@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from factorizer.errors import FactorizerError
-from factorizer.runs.scores import mean_dice
+from factorizer.runs.run_scores import mean_dice
 
 HEADER = "case,region,metric,value\n"
 

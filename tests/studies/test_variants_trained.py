@@ -17,7 +17,7 @@ from factorizer.nn.blocks import ResidualMLP, ResidualNMF
 from factorizer.nn.nmf import NMF
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.runs.fold import Fold
-from factorizer.studies.variants import POSITIONS, SOLVERS, SUBBLOCKS
+from factorizer.studies.training_variants import POSITIONS, SOLVERS, SUBBLOCKS
 from factorizer.training.session import Outcome
 
 pytestmark = pytest.mark.filterwarnings(
@@ -96,7 +96,7 @@ def test_a_stopped_training_ends_the_command_and_says_how_to_resume(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stopped = Outcome(Fold(tmp_path / "fold0"), step=1, finished=False, signal=signal.SIGTERM)
-    monkeypatch.setattr("factorizer.studies.variants.train_fold", lambda *_, **__: stopped)
+    monkeypatch.setattr("factorizer.studies.training_variants.train_fold", lambda *_, **__: stopped)
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 128 + signal.SIGTERM
     assert "run the same command to resume" in result.stderr

@@ -116,7 +116,7 @@ def training(
     with stoppable(RESUME):
         check_environment()
         from factorizer.preset_files import load_preset
-        from factorizer.studies.variants import PAPER, ablate_training
+        from factorizer.studies.training_variants import PAPER, ablate_training
         from factorizer.training.machine import Machine
 
         trained = ablate_training(

@@ -26,8 +26,8 @@ import torch
 from torch import Tensor, nn
 
 from factorizer.nn.matricize import Grid, merge_windows, split_windows
-from factorizer.nn.memory import new_map
 from factorizer.nn.nmf import full_precision, widen
+from factorizer.nn.pool import new_map
 
 TILE_ELEMENTS = 2**20  # 4 MiB of float32
 

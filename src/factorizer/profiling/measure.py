@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from factorizer.nn.memory import KEPT as KEPT  # bytes that the pool may hold beside a network
+from factorizer.nn.pool import KEPT as KEPT  # bytes that the pool may hold beside a network
 
 MODES = ("forward", "training")
 Step = Callable[[], None]

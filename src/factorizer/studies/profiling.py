@@ -14,7 +14,7 @@ from factorizer.models.registry import SYSTEMS, check_name
 from factorizer.preset_files import load_preset
 from factorizer.profiling.table import Row, add_scores, count_rows, measure_memory, measure_time
 from factorizer.progress import SILENT, Progress
-from factorizer.runs.scores import mean_dice
+from factorizer.runs.run_scores import mean_dice
 
 ROUNDS = 3
 

@@ -10,7 +10,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from factorizer.nn.blocks import ResidualMLP
-from factorizer.nn.memory import SMALLEST, BlockPool, new_map
+from factorizer.nn.pool import SMALLEST, BlockPool, new_map
 
 FLOATS = SMALLEST // 4
 
