@@ -1,8 +1,8 @@
-"""Does the data stage keep up, and does it take every real scan?
+"""Does the data stage keep up with training, and does it take every real scan?
 
-Samples per second with one and two workers, beside what a training step of the Swin Factorizer
-takes at the ISLES'22 preset (64^3 patches, all augmentations). With `--real FOLDER` also every case
-of the data sets in that folder is read, preprocessed and cut into patches. Writes
+It measures samples per second with one and two workers, and the training steps per second of the
+Swin Factorizer at the ISLES'22 preset (64^3 patches, all augmentations). With `--real FOLDER` it
+also reads, preprocesses and cuts every case of the data sets in that folder. Writes
 docs/results/data.md.
 """
 
@@ -40,7 +40,7 @@ PRESET = load_preset("isles22")
 def make_patches(
     cohort: Cohort, cache: Path, length: int, progress: Progress
 ) -> tuple[PatchDataset, int]:
-    """Preprocess all cases; the patches, and the number of cases that failed."""
+    """Preprocess all cases: the patches, and the number of cases that failed."""
     data = PRESET.data
     volumes = cohort.layout != "pairs"
     spacing = data.spacing_mm if cohort.layout == "isles" else None
@@ -63,7 +63,7 @@ def make_patches(
 
 
 def samples_per_second(dataset: PatchDataset, workers: int) -> float:
-    """After the first sample, which waits for the workers to start."""
+    """The rate after the first sample, which waits for the workers to start."""
     loader = DataLoader(dataset, batch_size=1, num_workers=workers)
     samples = iter(loader)
     next(samples)
@@ -73,6 +73,7 @@ def samples_per_second(dataset: PatchDataset, workers: int) -> float:
 
 
 def step_seconds() -> float:
+    """The time of a training step, the mean of three after one to warm up."""
     options = build_options(PRESET, "swin-factorizer")
     step = make_step(build_model("swin-factorizer", **options), make_input(options), "training")
     step()
@@ -80,6 +81,31 @@ def step_seconds() -> float:
     for _ in range(3):
         step()
     return (time.perf_counter() - start) / 3
+
+
+def describe_synthetic(folder: Path, progress: Progress) -> list[str]:
+    """The rows of the first table."""
+    write_synthetic("isles22", folder / "strokes", cases=4, size=96, seed=0)
+    cohort = read_cohort(folder / "strokes")
+    dataset, _ = make_patches(cohort, folder / "cache", 60, progress)
+    return [
+        f"| 1 worker | {samples_per_second(dataset, 1):.1f} |",
+        f"| 2 workers | {samples_per_second(dataset, 2):.1f} |",
+        f"| used by training the preset's `swin-factorizer` | {1 / step_seconds():.2f} |",
+    ]
+
+
+def describe_real(path: Path, cache: Path, progress: Progress) -> str:
+    """The row of a real data set in the second table."""
+    start = time.perf_counter()
+    cohort = read_cohort(path)
+    count = len(cohort.cases)
+    dataset, failed = make_patches(cohort, cache, count, progress)
+    seconds = time.perf_counter() - start
+    taken = 0
+    for index in range(len(dataset)):
+        taken += bool(dataset[index]["image"].isfinite().all())
+    return f"| {path.name} | {count} | {failed} | {seconds:.0f} | {taken} |"
 
 
 def main() -> None:
@@ -105,16 +131,7 @@ def main() -> None:
         Progress(console=Console(stderr=True)) as progress,
     ):
         root = Path(folder)
-        write_synthetic("isles22", root / "strokes", cases=4, size=96, seed=0)
-        dataset, _ = make_patches(read_cohort(root / "strokes"), root / "cache", 60, progress)
-        for workers in (1, 2):
-            lines.append(
-                f"| {workers} worker{'s' * (workers > 1)} | "
-                f"{samples_per_second(dataset, workers):.1f} |"
-            )
-        lines.append(
-            f"| used by training the preset's `swin-factorizer` | {1 / step_seconds():.2f} |"
-        )
+        lines += describe_synthetic(root, progress)
         if args.real:
             lines += [
                 "",
@@ -122,16 +139,7 @@ def main() -> None:
                 "|---|---|---|---|---|",
             ]
             for path in sorted(p for p in args.real.iterdir() if p.is_dir()):
-                start = time.perf_counter()
-                cohort = read_cohort(path)
-                dataset, failed = make_patches(
-                    cohort, root / path.name, len(cohort.cases), progress
-                )
-                seconds = time.perf_counter() - start
-                taken = sum(bool(dataset[i]["image"].isfinite().all()) for i in range(len(dataset)))
-                lines.append(
-                    f"| {path.name} | {len(cohort.cases)} | {failed} | {seconds:.0f} | {taken} |"
-                )
+                lines.append(describe_real(path, root / path.name, progress))
     text = "\n".join(lines) + "\n"
     args.out.write_text(text)
     print(text)

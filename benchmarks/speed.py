@@ -1,7 +1,7 @@
 """How fast and how lean the Swin Factorizer is, beside the textbook and four MONAI networks.
 
-Times and memory are taken as `factorizer profile --measure` takes them. `make bench` writes
-docs/results/speed.md and speed.json; `--sizes 64` takes minutes, 128 about half an hour.
+Times and memory are measured as `factorizer profile --measure` does. `make bench` writes
+docs/results/speed.md and speed.json. `--sizes 64` takes minutes, 128 about half an hour.
 """
 
 from __future__ import annotations
@@ -78,12 +78,13 @@ def make_network(name: str, size: int, window: int) -> nn.Module:
 
 
 def time_with_bar(steps: dict[str, Step], rounds: int, progress: Progress, title: str) -> Seconds:
+    """`time_interleaved` with a bar."""
     task = progress.add_task(title, total=(rounds + 1) * len(steps))
     return time_interleaved(steps, rounds, lambda: progress.advance(task))
 
 
 def time_layer(rounds: int, progress: Progress) -> dict[str, Any]:
-    """Wrapped NMF alone, C = 32, 64^3, window 8. Each side gets its input in its own layout."""
+    """Wrapped NMF alone, C = 32, 64^3, window 8. Both get their input in the layout they use."""
     torch.manual_seed(0)
     x = torch.randn(1, 32, 64, 64, 64)
     layers = {
@@ -109,17 +110,18 @@ def time_networks(size: int, rounds: int, progress: Progress) -> dict[str, Any]:
     torch.manual_seed(0)
     x = torch.randn(1, 4, size, size, size)
     networks = {name: make_network(name, size, WINDOW[size]) for name in SYSTEMS}
-    result: dict[str, Any] = {
-        "parameters": {n: sum(p.numel() for p in net.parameters()) for n, net in networks.items()}
-    }
+    parameters = {name: count_parameters(network) for name, network in networks.items()}
+    result: dict[str, Any] = {"parameters": parameters}
     for mode in MODES:
         steps = {name: make_step(network, x, mode) for name, network in networks.items()}
         seconds = time_with_bar(steps, rounds, progress, f"networks at {size}^3, {mode}")
-        result[mode] = {
-            "seconds": seconds,
-            "ratio": {name: ratio(seconds, name, OURS) for name in SYSTEMS},
-        }
+        ratios = {name: ratio(seconds, name, OURS) for name in SYSTEMS}
+        result[mode] = {"seconds": seconds, "ratio": ratios}
     return result
+
+
+def count_parameters(network: nn.Module) -> int:
+    return sum(p.numel() for p in network.parameters())
 
 
 def time_scaling(rounds: int, progress: Progress) -> dict[str, Any]:
@@ -127,12 +129,10 @@ def time_scaling(rounds: int, progress: Progress) -> dict[str, Any]:
     torch.manual_seed(0)
     result: dict[str, Any] = {}
     for mode in MODES:
-        steps = {
-            str(size): make_step(
-                make_network(OURS, size, 8), torch.randn(1, 4, size, size, size), mode
-            )
-            for size in (64, 128)
-        }
+        steps = {}
+        for size in (64, 128):
+            network, x = make_network(OURS, size, 8), torch.randn(1, 4, size, size, size)
+            steps[str(size)] = make_step(network, x, mode)
         seconds = time_with_bar(steps, rounds, progress, f"scaling, {mode}")
         result[mode] = {"seconds": seconds, "ratio": ratio(seconds, "128", "64")}
     return result
@@ -154,32 +154,40 @@ def measure_memory(name: str, size: int, mode: str) -> float:
 
 
 def run(sizes: list[int], rounds: int) -> dict[str, Any]:
+    """All measurements, as they are written to speed.json."""
     results: dict[str, Any] = {
         "date": date.today().isoformat(),
         "machine": f"{cpu_model()}, {torch.get_num_threads()} threads, PyTorch {torch.__version__}",
         "rounds": rounds,
     }
+    half = max(2, rounds // 2)
     with Progress(console=Console(stderr=True)) as progress:
-        cases = [(name, size, mode) for size in sizes for mode in MODES for name in SYSTEMS]
-        task = progress.add_task("memory", total=len(cases))
-        results["memory_mib"] = {}
-        for name, size, mode in cases:
-            results["memory_mib"].setdefault(str(size), {}).setdefault(mode, {})[name] = (
-                peak_memory(name, size, mode)
-            )
-            progress.advance(task)
+        results["memory_mib"] = peak_memories(sizes, progress)
         results["layer"] = time_layer(rounds, progress)
         for size in sizes:
-            results[f"networks_{size}"] = time_networks(
-                size, rounds if size < 128 else max(2, rounds // 2), progress
-            )
+            networks = time_networks(size, rounds if size < 128 else half, progress)
+            results[f"networks_{size}"] = networks
         if 128 in sizes:
-            results["scaling"] = time_scaling(max(2, rounds // 2), progress)
+            results["scaling"] = time_scaling(half, progress)
     return results
 
 
+def peak_memories(sizes: list[int], progress: Progress) -> dict[str, Any]:
+    """MiB by size, mode and system."""
+    task = progress.add_task("memory", total=len(sizes) * len(MODES) * len(SYSTEMS))
+    peaks: dict[str, Any] = {}
+    for size in sizes:
+        peaks[str(size)] = {}
+        for mode in MODES:
+            of_mode = peaks[str(size)][mode] = {}
+            for name in SYSTEMS:
+                of_mode[name] = peak_memory(name, size, mode)
+                progress.advance(task)
+    return peaks
+
+
 def floors(results: dict[str, Any]) -> list[tuple[str, float, str, bool]]:
-    """What the project promises of these figures: (what, figure, floor, met)."""
+    """What the project promises about these figures: (what, figure, floor, met)."""
     rows: list[tuple[str, float, str, bool]] = []
 
     def at_least(what: str, value: float, floor: float) -> None:
@@ -211,6 +219,7 @@ def floors(results: dict[str, Any]) -> list[tuple[str, float, str, bool]]:
 
 
 def report(results: dict[str, Any]) -> str:
+    """The text of speed.md."""
     lines = [
         "# Speed and memory",
         "",
@@ -221,51 +230,52 @@ def report(results: dict[str, Any]) -> str:
         "",
         "| what | figure | floor | met |",
         "|---|---|---|---|",
-        *(
-            f"| {what} | {value:.2f} | {floor} | {'yes' if met else '**no**'} |"
-            for what, value, floor, met in floors(results)
-        ),
     ]
+    for what, value, floor, met in floors(results):
+        lines.append(f"| {what} | {value:.2f} | {floor} | {'yes' if met else '**no**'} |")
     for size in (64, 128):
-        networks = results.get(f"networks_{size}")
-        if networks is None:
-            continue
-        lines += [
-            "",
-            f"## {size} x {size} x {size}, window {WINDOW[size]}",
-            "",
-            "| network | parameters | forward, s | / ours | training step, s | / ours | forward, "
-            "MiB | training, MiB |",
-            "|---|---|---|---|---|---|---|---|",
-        ]
-        memory = results["memory_mib"][str(size)]
-        for name in SYSTEMS:
-            cells = [f"{networks['parameters'][name] / 1e6:.2f} M"]
-            for mode in MODES:
-                cells.append(f"{statistics.median(networks[mode]['seconds'][name]):.3f}")
-                cells.append(f"{networks[mode]['ratio'][name]:.2f}")
-            cells += [f"{memory[mode][name]:.0f}" for mode in MODES]
-            lines.append(f"| {name} | {' | '.join(cells)} |")
-        controls = (
-            f"{ratio(networks[mode]['seconds'], 'textbook', 'DynUNet'):.2f} ({mode})"
-            for mode in MODES
-        )
-        lines += ["", f"The textbook takes {' and '.join(controls)} times the time of DynUNet."]
-    parts = {
-        "Wrapped NMF alone, 32 channels, 64^3, window 8": "layer",
-        "Swin Factorizer, window 8": "scaling",
-    }
-    for title, key in parts.items():
-        if key not in results:
-            continue
-        names = list(results[key]["forward"]["seconds"])
-        lines += ["", f"## {title}", "", "| | forward, s | training step, s |", "|---|---|---|"]
-        for name in names:
-            cells = [
-                f"{statistics.median(results[key][mode]['seconds'][name]):.3f}" for mode in MODES
-            ]
-            lines.append(f"| {name + '^3' if key == 'scaling' else name} | {' | '.join(cells)} |")
+        if f"networks_{size}" in results:
+            memory = results["memory_mib"][str(size)]
+            lines += report_networks(size, results[f"networks_{size}"], memory)
+    layer = results["layer"]
+    lines += report_times("Wrapped NMF alone, 32 channels, 64^3, window 8", layer, unit="")
+    if "scaling" in results:
+        lines += report_times("Swin Factorizer, window 8", results["scaling"], unit="^3")
     return "\n".join(lines) + "\n"
+
+
+def report_networks(size: int, networks: dict[str, Any], memory: dict[str, Any]) -> list[str]:
+    """The table of all networks at one size."""
+    lines = [
+        "",
+        f"## {size} x {size} x {size}, window {WINDOW[size]}",
+        "",
+        "| network | parameters | forward, s | / ours | training step, s | / ours | forward, "
+        "MiB | training, MiB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for name in SYSTEMS:
+        cells = [f"{networks['parameters'][name] / 1e6:.2f} M"]
+        for mode in MODES:
+            cells.append(f"{statistics.median(networks[mode]['seconds'][name]):.3f}")
+            cells.append(f"{networks[mode]['ratio'][name]:.2f}")
+        cells += [f"{memory[mode][name]:.0f}" for mode in MODES]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    controls = []
+    for mode in MODES:
+        control = ratio(networks[mode]["seconds"], "textbook", "DynUNet")
+        controls.append(f"{control:.2f} ({mode})")
+    return [*lines, "", f"The textbook takes {' and '.join(controls)} times the time of DynUNet."]
+
+
+def report_times(title: str, times: dict[str, Any], *, unit: str) -> list[str]:
+    """A table of the seconds of both modes; `unit` follows each name."""
+    lines = ["", f"## {title}", "", "| | forward, s | training step, s |", "|---|---|---|"]
+    for name in times["forward"]["seconds"]:
+        medians = [statistics.median(times[mode]["seconds"][name]) for mode in MODES]
+        cells = " | ".join(f"{seconds:.3f}" for seconds in medians)
+        lines.append(f"| {name}{unit} | {cells} |")
+    return lines
 
 
 def main() -> None:

@@ -1,5 +1,7 @@
-"""What a type checker says of `build_model`. Nothing here is run: mypy reads it (`make check`), and
-complains where an error that is expected does not come."""
+"""What a type checker says about `build_model`.
+
+Nothing here is run. mypy reads it (`make check`), and complains if an expected error is missing.
+"""
 
 from __future__ import annotations
 

@@ -69,12 +69,17 @@ def applied(network: nn.Module, layers: Sequence[LayerSetting]) -> Iterator[None
     Without layers nothing is set, so that any network can be used.
     """
     modules = settable_layers(network) if layers else []
-    before = [{name: getattr(module, name) for name in ATTRIBUTES} for module in modules]
+    before = [setting_of(module) for module in modules]
     try:
         set_layers(modules, layers)
         yield
     finally:
         set_layers(modules, before)
+
+
+def setting_of(module: NMF) -> LayerSetting:
+    """The present setting of a layer."""
+    return {name: getattr(module, name) for name in ATTRIBUTES}
 
 
 def set_layers(modules: Sequence[NMF], layers: Sequence[LayerSetting]) -> None:

@@ -242,8 +242,8 @@ class NNFormer(nn.Module):
 
 def spread_rates(highest: float, depths: Sequence[int]) -> list[list[float]]:
     """The drop-path rate of each block, by level. It rises evenly from 0 to `highest`."""
-    rates = iter(torch.linspace(0, highest, sum(depths), device="cpu").tolist())
-    return [[next(rates) for _ in range(depth)] for depth in depths]
+    rates = torch.linspace(0, highest, sum(depths), device="cpu")
+    return [level.tolist() for level in rates.split(list(depths))]
 
 
 def build_nnformer(

@@ -75,22 +75,13 @@ class UNet(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        depths = tuple(depths) if depths is not None else (1,) * len(widths)
+        check_levels(spatial_size, widths, depths)
         dims = len(spatial_size)
-        if dims not in CONV:
-            raise FactorizerError(f"spatial_size is {tuple(spatial_size)}; give 2 or 3 sizes")
-        if len(widths) < 2:
-            raise FactorizerError(
-                f"widths is {tuple(widths)}; give at least 2, the last for the bridge"
-            )
         self.in_channels = in_channels
         self.deep_supervision = deep_supervision
         level_strides = per_level(strides, len(widths) - 1, dims)
         self.total_stride = tuple(prod(axis) for axis in zip(*level_strides, strict=True))
-        depths = tuple(depths) if depths is not None else (1,) * len(widths)
-        if len(depths) != len(widths) or min(depths) < 1:
-            raise FactorizerError(
-                f"depths is {depths}; give {len(widths)} positive numbers, one per width"
-            )
         self.check_size(spatial_size)
         sizes = sizes_of_levels(spatial_size, level_strides)
 
@@ -180,6 +171,20 @@ def resize_position(position: Tensor, size: Sequence[int]) -> Tensor:
         return position
     mode = {2: "bilinear", 3: "trilinear"}[position.ndim - 2]
     return F.interpolate(position, size, mode=mode, align_corners=False)
+
+
+def check_levels(spatial_size: Sequence[int], widths: Sequence[int], depths: Sequence[int]) -> None:
+    """Raise an error if the numbers of sizes, widths or depths are wrong."""
+    if len(spatial_size) not in CONV:
+        raise FactorizerError(f"spatial_size is {tuple(spatial_size)}; give 2 or 3 sizes")
+    if len(widths) < 2:
+        raise FactorizerError(
+            f"widths is {tuple(widths)}; give at least 2, the last for the bridge"
+        )
+    if len(depths) != len(widths) or min(depths) < 1:
+        raise FactorizerError(
+            f"depths is {depths}; give {len(widths)} positive numbers, one per width"
+        )
 
 
 def sizes_of_levels(
