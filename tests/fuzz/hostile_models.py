@@ -287,7 +287,7 @@ def use_run(command: str, fold: Path, base: Base, folder: Path, name: str) -> li
         data, _, _, _ = copy_strokes(base, folder, 1)
         return [
             "explain",
-            "--run",
+            "--model",
             str(fold),
             "-i",
             str(data),

@@ -1,5 +1,7 @@
-"""Names of others inside our files: nothing in them is taken for Markdown, LaTeX, a formula or a
-control character."""
+"""Names of cases, regions and systems inside our files.
+
+They may be anything. In our files they are never Markdown, LaTeX, a formula or a control character.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import re
 
 from factorizer.words import printable
 
-LATEX = {c: f"\\{c}" for c in "%_&#${}"} | {
+LATEX = {character: f"\\{character}" for character in "%_&#${}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -16,39 +18,38 @@ LATEX = {c: f"\\{c}" for c in "%_&#${}"} | {
     "|": r"\textbar{}",
 }
 HTML = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
-FORMULA = ("=", "+", "-", "@", "\t", "\n")  # what a spreadsheet takes for the beginning of one
+FORMULA = ("=", "+", "-", "@", "\t", "\n")  # how a formula of a spreadsheet begins
+MARKDOWN = re.compile(r"([\\`*_\[\]|~$])")
+LIST_OR_HEADING = re.compile(r"^(\d*)([.)#+-])(?=[#\s]|$)")  # at the beginning of a line
 
 
 def one_line(text: str) -> str:
-    """Printable, with a space for every line end and tab."""
+    """Printable text with a space for every line end and tab."""
     return " ".join(printable(text).split())
 
 
 def escape_markdown(text: str) -> str:
     """Text that Markdown shows as it is, also in a table, a heading or a list."""
-    text = re.sub(r"([\\`*_\[\]|~$])", r"\\\1", one_line(text))
-    text = re.sub(
-        r"^(\d*)([.)#+-])(?=[#\s]|$)", r"\1\\\2", text
-    )  # what would begin a list or a heading
-    return "".join(HTML.get(c, c) for c in text)
+    escaped = MARKDOWN.sub(r"\\\1", one_line(text))
+    escaped = LIST_OR_HEADING.sub(r"\1\\\2", escaped)
+    return "".join(HTML.get(character, character) for character in escaped)
 
 
 def escape_latex(text: str) -> str:
-    """Text that LaTeX sets as it is, also at the beginning of a line of a table."""
-    text = "".join(LATEX.get(c, c) for c in one_line(text))
-    return (
-        f"{{}}{text}" if text.startswith(("[", "*")) else text
-    )  # the end of the line before would take them
+    """Text that LaTeX prints as it is, also at the beginning of a table's line."""
+    escaped = "".join(LATEX.get(character, character) for character in one_line(text))
+    if escaped.startswith(("[", "*")):  # the end of the line before would take them for an option
+        return f"{{}}{escaped}"
+    return escaped
 
 
 def escape_cell(text: str) -> str:
-    """A cell of a table for people: an apostrophe before what a spreadsheet would compute."""
+    """A cell of a table for people. An apostrophe keeps spreadsheets from computing it."""
     text = printable(text)
     return f"'{text}" if text.startswith(FORMULA) else text
 
 
 def escape_label(text: str) -> str:
-    """A text in a figure: no formula, and no leading underscore, which would hide it in a
-    legend."""
+    """Text in a figure: no formula, and no leading underscore, which would hide it in a legend."""
     text = one_line(text).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text

@@ -1,5 +1,4 @@
-"""Segmentations side by side (Fig. 5): rows of cases, the reference first if there is one, then a
-column per system."""
+"""Segmentations side by side (Fig. 5): a row per case and a column per system."""
 
 from __future__ import annotations
 
@@ -26,8 +25,10 @@ OPACITY = 0.55
 
 @dataclass(frozen=True, eq=False)
 class Example:
-    """A case in canonical orientation: one channel to draw on, its reference if there is one, and
-    the systems' label maps."""
+    """A case in canonical orientation: one channel, the reference if known, and predictions.
+
+    The predictions are label maps by the name of the system.
+    """
 
     case: str
     image: Array
@@ -37,8 +38,11 @@ class Example:
 
 
 def draw_examples(examples: Sequence[Example], *, targets: Targets) -> bytes:
-    """The axial slice where the reference, or without one what was predicted, is largest; where
-    there is a reference with the mean Dice of the whole case in the corner."""
+    """A PNG of one axial slice of each case, where the reference is largest.
+
+    Without a reference it is the slice where most was predicted. With one, the mean Dice of the
+    whole case is in the corner.
+    """
     systems = list(examples[0].predictions)
     scored = any(example.reference is not None for example in examples)
     columns = [*(["ground truth"] if scored else []), *systems, "image"]
@@ -48,59 +52,70 @@ def draw_examples(examples: Sequence[Example], *, targets: Targets) -> bytes:
         facecolor="black",
     )
     panels = figure.subplots(len(examples), len(columns), squeeze=False)
-    labels = targets.labels
-    colors = label_colors(labels)
     for row, example in zip(panels, examples, strict=True):
-        maps: list[Array | None] = [example.predictions[name] for name in systems]
-        guide = guide_of(example)
-        image, _ = pick_slice(example.image[None], guide)
-        inside = example.image[example.image != 0]
-        low, high = np.percentile(inside, (1, 99.5)) if inside.size else (0.0, 1.0)
-        grey = np.clip((image[0] - min(low, 0)) / max(high - min(low, 0), 1e-8), 0, 1)
-        aspect = (
-            example.spacing_mm[1] / example.spacing_mm[0] if len(example.spacing_mm) == 3 else 1.0
-        )
-        before = [example.reference] if scored else []
-        for panel, label_map in zip(row, [*before, *maps, None], strict=True):
-            picture = np.repeat(grey[..., None], 3, axis=-1)
-            if label_map is not None:
-                shown, _ = pick_slice(label_map[None], guide)
-                picture = paint(picture, shown[0], labels, colors)
-            panel.imshow(picture, interpolation="nearest", aspect=aspect)
-            panel.set_axis_off()
-        absent = ", no reference" if scored and example.reference is None else ""
-        write_over(row[0], escape_label(example.case) + absent, size=7)
-        if example.reference is None:
-            continue
-        for panel, name in zip(row[1:], systems, strict=False):
-            score = 100 * mean_dice(example.predictions[name], example.reference, targets)
-            write_over(panel, f"{score:.1f}", size=9)
+        draw_example(row, example, targets, with_reference=scored)
     for panel, title in zip(panels[0], columns, strict=True):
         panel.set_title(escape_label(title), color="white", size=9)
-    unions = [
-        f"{region} = {' + '.join(names)}"
-        for region, names in targets.regions.items()
-        if [region] != list(names)
-    ]
-    legend = draw_legend(
-        figure, {escape_label(name): value for name, value in labels.items()}, text_color="white"
-    )
-    meaning = ["number: mean Dice (%) of the case"] if scored else ["no references"]
-    legend.set_title("   ".join(map(escape_label, [*unions, *meaning])))
-    legend.get_title().set(color="white", size=7)
+    draw_meaning(figure, targets, scored=scored)
     return png(figure)
 
 
+def draw_example(
+    panels: Sequence[Axes], example: Example, targets: Targets, *, with_reference: bool
+) -> None:
+    """A row: the reference if the figure has some, the predictions, and the image alone."""
+    maps: list[Array | None] = [example.reference] if with_reference else []
+    maps += [*example.predictions.values(), None]
+    guide = guide_of(example)
+    grey = grey_slice(example.image, guide)
+    spacing_mm = example.spacing_mm
+    aspect = spacing_mm[1] / spacing_mm[0] if len(spacing_mm) == 3 else 1.0
+    for panel, label_map in zip(panels, maps, strict=True):
+        shown = np.repeat(grey[..., None], 3, axis=-1)
+        if label_map is not None:
+            labels, _ = pick_slice(label_map[None], guide)
+            shown = paint(shown, labels[0], targets.labels, label_colors(targets.labels))
+        panel.imshow(shown, interpolation="nearest", aspect=aspect)
+        panel.set_axis_off()
+    absent = ", no reference" if with_reference and example.reference is None else ""
+    write_over(panels[0], escape_label(example.case) + absent, size=7)
+    if example.reference is not None:
+        for panel, prediction in zip(panels[1:], example.predictions.values(), strict=False):
+            score = 100 * mean_dice(prediction, example.reference, targets)
+            write_over(panel, f"{score:.1f}", size=9)
+
+
+def grey_slice(image: Array, guide: Array) -> Array:
+    """A slice with values from 0 to 1. The contrast is that of the whole image."""
+    shown, _ = pick_slice(image[None], guide)
+    inside = image[image != 0]
+    low, high = np.percentile(inside, (1, 99.5)) if inside.size else (0.0, 1.0)
+    dark = min(low, 0)
+    return np.clip((shown[0] - dark) / max(high - dark, 1e-8), 0, 1)
+
+
 def guide_of(example: Example) -> Array:
-    """What the slice is chosen by."""
+    """The mask that decides which slice is shown."""
     if example.reference is not None:
         return example.reference
     return np.any([label_map > 0 for label_map in example.predictions.values()], axis=0)
 
 
+def draw_meaning(figure: Figure, targets: Targets, *, scored: bool) -> None:
+    """The legend: colours of labels, regions of several labels, and what the numbers are."""
+    labels = {escape_label(name): value for name, value in targets.labels.items()}
+    legend = draw_legend(figure, labels, text_color="white")
+    lines = []
+    for region, names in targets.regions.items():
+        if [region] != list(names):
+            lines.append(f"{region} = {' + '.join(names)}")
+    lines.append("number: mean Dice (%) of the case" if scored else "no references")
+    legend.set_title("   ".join(map(escape_label, lines)))
+    legend.get_title().set(color="white", size=7)
+
+
 def write_over(panel: Axes, text: str, *, size: float) -> None:
-    """White with a black rim in the corner, legible on any tissue."""
-    rim = [withStroke(linewidth=2, foreground="black")]
+    """Text in the corner, white with a black rim, so that it is legible on any tissue."""
     panel.text(
         0.02,
         0.03,
@@ -109,28 +124,28 @@ def write_over(panel: Axes, text: str, *, size: float) -> None:
         size=size,
         weight="bold",
         transform=panel.transAxes,
-        path_effects=rim,
+        path_effects=[withStroke(linewidth=2, foreground="black")],
     )
 
 
 def paint(
-    picture: Array, label_map: Array, labels: Mapping[str, int], colors: Mapping[str, str]
+    image: Array, label_map: Array, labels: Mapping[str, int], colors: Mapping[str, str]
 ) -> Array:
-    """Labels in their colours over a grey picture (H, W, 3)."""
+    """Labels in their colours over a grey image (H, W, 3)."""
     for name, value in labels.items():
         where = label_map == value
-        picture[where] = (1 - OPACITY) * picture[where] + OPACITY * np.array(to_rgb(colors[name]))
-    return picture
+        image[where] = (1 - OPACITY) * image[where] + OPACITY * np.array(to_rgb(colors[name]))
+    return image
 
 
 def mean_dice(prediction: Array, reference: Array, targets: Targets) -> float:
-    """Over regions."""
+    """The mean Dice over regions."""
     pairs = zip(targets.masks(prediction), targets.masks(reference), strict=True)
     return float(np.mean([dice(ours, theirs) for ours, theirs in pairs]))
 
 
 def spread(scores: Mapping[str, float], count: int) -> list[str]:
-    """Cases from the worst to the best at equal steps of rank: no choice of the nicest."""
+    """Cases from the worst to the best at equal steps of rank, so that nobody chooses the best."""
     order = sorted(scores, key=lambda case: (scores[case], case))
     places = np.linspace(0, len(order) - 1, min(count, len(order))).round().astype(int)
     return [order[place] for place in dict.fromkeys(places.tolist())]

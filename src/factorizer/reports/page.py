@@ -1,4 +1,4 @@
-"""One HTML page with its pictures inside, which opens without a server and can be sent as it is."""
+"""One HTML page that holds its images, so that it opens without a server and can be sent."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ pre { background: #f5f5f5; padding: 0.8rem; overflow-x: auto; border-radius: 4px
 
 
 def make_page(title: str, parts: Sequence[str]) -> str:
-    """A page of parts that the functions below make."""
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta '
-        f'charset="utf-8"><title>{escape(title)}</title>'
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>\n'
-        f"<body><h1>{escape(title)}</h1>\n" + "\n".join(parts) + "\n</body></html>\n"
-    )
+    """A page with these parts, which the functions below make."""
+    safe_title = escape(title)
+    lines = [
+        "<!doctype html>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{safe_title}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>',
+        f"<body><h1>{safe_title}</h1>",
+        *parts,
+        "</body></html>\n",
+    ]
+    return "\n".join(lines)
 
 
 def heading(text: str) -> str:
@@ -45,14 +49,17 @@ def code(text: str) -> str:
 
 
 def picture(png: bytes, description: str) -> str:
-    return (
-        f'<img alt="{escape(description)}" src="data:image/png;base64,{b64encode(png).decode()}">'
-    )
+    """A PNG inside the page."""
+    content = b64encode(png).decode()
+    return f'<img alt="{escape(description)}" src="data:image/png;base64,{content}">'
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
-    lines = "".join(
-        f"<tr>{''.join(f'<td>{escape(str(cell))}</td>' for cell in row)}</tr>" for row in rows
-    )
-    return f"<table><tr>{head}</tr>{lines}</table>"
+    lines = [table_row("th", columns)]
+    lines += [table_row("td", row) for row in rows]
+    return f"<table>{''.join(lines)}</table>"
+
+
+def table_row(tag: str, cells: Sequence[object]) -> str:
+    escaped = [f"<{tag}>{escape(str(cell))}</{tag}>" for cell in cells]
+    return f"<tr>{''.join(escaped)}</tr>"
