@@ -36,12 +36,12 @@ def test_times_in_words(seconds: float, words: str) -> None:
 
 
 def time_left(**changes: int) -> TimeLeft:
-    options = {"step": 0, "max_steps": 100, "validate_every": 50, "batch_size": 2, "windows": 40}
+    options = {"step": 0, "max_steps": 100, "validate_every": 50, "batch_size": 2, "patches": 40}
     return TimeLeft(**(options | changes))
 
 
 def test_the_time_left_ignores_the_slow_first_steps() -> None:
-    left = time_left(windows=0)
+    left = time_left(patches=0)
     assert left.text() == ""
     for step, now in ((1, 30.0), (2, 40.0), (3, 45.0), (4, 46.0), (5, 47.0)):
         left.end_step(step, now)
@@ -72,7 +72,7 @@ def test_scores_that_no_validation_makes_take_as_long_as_one() -> None:
 
 
 def test_a_resumed_run_and_parts_of_a_step() -> None:
-    left = time_left(step=60, windows=0)
+    left = time_left(step=60, patches=0)
     for now, step in enumerate((60, 61, 61, 62, 62, 63, 63, 64, 64, 65)):
         left.end_step(step, float(now))
     assert left.seconds() == pytest.approx(35 * 2)

@@ -1,5 +1,4 @@
-"""Training memory for time: activations that are computed again in the backward pass instead of
-kept."""
+"""Save memory in training: activations are not kept, but computed again in the backward pass."""
 
 from __future__ import annotations
 
@@ -15,28 +14,40 @@ from factorizer.nn.blocks import FactorizerBlock
 def checkpoint_activations(network: nn.Module) -> None:
     """Make every unit of a network keep only its inputs for the backward pass, in place.
 
-    Names of weights, results and gradients stay as they are. Factorizer blocks compute most of
-    their activations again anyway, so they gain little.
+    The names of weights, the results and the gradients stay the same. Factorizer blocks gain
+    little: they compute most of their activations again anyway.
     """
     for unit in units_of(network):
         unit.forward = recompute(unit.forward)
 
 
 def units_of(module: nn.Module) -> Iterator[nn.Module]:
-    """Modules that hold layers side by side, and no list of further modules: a block of
-    convolutions with their norms, a transformer block; and Factorizer blocks whole, as their parts
-    recompute by themselves."""
+    """The modules that compute their activations again, such as a block of convolutions with
+    norms."""
     for child in module.children():
-        parts = list(child.children())
-        layers = any(not list(part.children()) for part in parts) and not isinstance(
-            child, nn.ModuleList
-        )
-        if isinstance(child, FactorizerBlock) or (
-            layers and not any(isinstance(p, nn.ModuleList) for p in parts)
-        ):
+        if is_unit(child):
             yield child
         else:
             yield from units_of(child)
+
+
+def is_unit(module: nn.Module) -> bool:
+    """Whether a module holds layers, and no list of further modules.
+
+    A Factorizer block is one unit, because its parts recompute by themselves.
+    """
+    if isinstance(module, FactorizerBlock):
+        return True
+    if isinstance(module, nn.ModuleList):
+        return False
+    parts = list(module.children())
+    has_layer = any(is_layer(part) for part in parts)
+    has_list = any(isinstance(part, nn.ModuleList) for part in parts)
+    return has_layer and not has_list
+
+
+def is_layer(module: nn.Module) -> bool:
+    return next(module.children(), None) is None
 
 
 def recompute(forward: Any) -> Any:

@@ -1,5 +1,4 @@
-"""What a run begins with: its network, with weights drawn or taken over, and the rates it is
-trained at."""
+"""What a training begins with: the network, its first weights, and the learning rates."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from pathlib import Path
 
 from torch import nn
 
-from factorizer.config import Preset, build_options
+from factorizer.config import Preset, Training, build_options
 from factorizer.data.cases import list_some
 from factorizer.errors import RunError
 from factorizer.inference.load import load_what_fits
@@ -56,25 +55,11 @@ def make_module(
 ) -> Segmentation:
     """The network with its loss, optimizer and schedule."""
     training, inference = preset.training, preset.inference
-    if training.validate_every > training.max_steps:
-        progress.say(
-            f"validation is at the end, after {training.max_steps} steps (validate_every is "
-            f"{training.validate_every})"
-        )
     warmup = warmup_for(training.max_steps, training.warmup_steps)
-    if warmup < training.warmup_steps:
-        progress.say(
-            f"warm-up is cut from {training.warmup_steps} to {warmup} steps, a tenth of "
-            f"{training.max_steps}"
-        )
+    say_what_is_shortened(training, warmup, progress)
     options = build_options(preset, preset.model.name)
     network = build_network(preset.model.name, options, seed=training.seed)
-    weights = training.deep_supervision_weights
-    if isinstance(network, UNet) and len(network.heads) > len(weights):
-        raise RunError(
-            f"the model has {len(network.heads)} outputs, but there are {len(weights)} weights; "
-            "give training.deep_supervision_weights one for each"
-        )
+    check_outputs(network, training)
     if init is not None:
         initialize(network, init, progress)
     if machine.checkpoint_activations:
@@ -95,15 +80,38 @@ def make_module(
     )
 
 
+def say_what_is_shortened(training: Training, warmup: int, progress: Progress) -> None:
+    """Say it if a short training changes the validation or the warm-up."""
+    if training.validate_every > training.max_steps:
+        progress.say(
+            f"validation is at the end, after {training.max_steps} steps (validate_every is "
+            f"{training.validate_every})"
+        )
+    if warmup < training.warmup_steps:
+        progress.say(
+            f"warm-up is cut from {training.warmup_steps} to {warmup} steps, a tenth of "
+            f"{training.max_steps}"
+        )
+
+
+def check_outputs(network: nn.Module, training: Training) -> None:
+    """Refuse a network with more outputs than there are weights of the loss."""
+    weights = training.deep_supervision_weights
+    if isinstance(network, UNet) and len(network.heads) > len(weights):
+        raise RunError(
+            f"the model has {len(network.heads)} outputs, but there are {len(weights)} weights; "
+            "give training.deep_supervision_weights one for each"
+        )
+
+
 def initialize(network: nn.Module, source: str, progress: Progress) -> None:
     """Load a trained model's weights where they fit, and say which do not."""
     loaded, drawn = load_what_fits(network, read_weights(find_fold(source)))
-    matrices = {
-        name for name, p in network.named_parameters() if p.ndim > 1
-    }  # a bias or a seed may fit by chance
+    # a bias or a seed may fit by chance
+    matrices = {name for name, weight in network.named_parameters() if weight.ndim > 1}
     if not matrices & set(loaded):
         raise RunError(
             f"no weight of {source} fits this network; give a model of the same system and widths"
         )
     progress.say(f"loaded from {source}: {len(loaded)} of {len(loaded) + len(drawn)} weights")
-    progress.say(f"drawn anew: {list_some(drawn) or 'none'}")
+    progress.say(f"drawn at random: {list_some(drawn) or 'none'}")

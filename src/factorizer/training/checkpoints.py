@@ -1,9 +1,9 @@
-"""Checkpoints of a run: the last, the one before it, and the best; and which of them a run can go
-on from.
+"""Checkpoints of a fold: the last, the one before it, and the best.
 
-A new file is written beside the last, which is moved aside only when the new one is whole: a crash
-or a full disk at any moment leaves one that can be read. The best is chosen on the held-out fold
-and therefore optimistic, as it says in itself; scores are the last's.
+A new checkpoint is written beside the last one. Only when it is whole, the last one is moved aside.
+So a crash or a full disk always leaves one that can be read. The best is chosen on the held-out
+cases. Its scores there are optimistic, and it says so. The scores of the fold are those of the last
+one.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ REMEDY = "remove it to resume from the checkpoint before, or restore it"
 class Checkpoints(Callback):
     """Write last.ckpt every so many steps, and best.ckpt when the validation is better than ever.
 
-    Where a step is validated its checkpoint comes after that: a run that is resumed from it does
-    not validate the step again. `start_step` is that of the checkpoint that the run is resumed
-    from.
+    If a step is validated, its checkpoint is written afterwards. So a resumed training does not
+    validate the step again. `start_step` is the step of the checkpoint to resume from.
     """
 
     def __init__(
         self, fold: Fold, *, every: int, validate_every: int | None, start_step: int = 0
     ) -> None:
-        self.fold, self.every, self.validate_every = fold, every, validate_every
+        self.fold = fold
+        self.every = every
+        self.validate_every = validate_every
         self.best_dice = -1.0
         self.saved_step = start_step
         self.saving_best = False
@@ -52,10 +53,9 @@ class Checkpoints(Callback):
         self.best_dice = float(state_dict["best_dice"])
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Know the best of before: it may have been found after the checkpoint that the run goes on
-        from."""
+        """Remember the best Dice. It may be newer than the checkpoint to resume from."""
         best = read_checkpoint(self.fold.best_checkpoint)
-        with suppress(KeyError, TypeError):  # one that is damaged says nothing
+        with suppress(KeyError, TypeError):  # a damaged checkpoint says nothing
             if best is not None and 0 < best["global_step"] <= trainer.global_step:
                 self.best_dice = max(self.best_dice, best["callbacks"][self.state_key]["best_dice"])
 
@@ -78,7 +78,7 @@ class Checkpoints(Callback):
             checkpoint["chosen_on"] = "the held-out fold: its scores there are optimistic"
 
     def save_last(self, trainer: Trainer) -> None:
-        """Once per step, also where gradients are accumulated."""
+        """Write last.ckpt, once per step even if gradients are accumulated."""
         if trainer.global_step != self.saved_step:
             self.save(trainer, self.fold.last_checkpoint)
             self.saved_step = trainer.global_step
@@ -93,7 +93,7 @@ class Checkpoints(Callback):
                 if place == self.fold.last_checkpoint and place.exists():
                     os.replace(place, self.fold.previous_checkpoint)
                 os.replace(new, place)
-            trainer.strategy.barrier()  # whoever continues finds the file in its place
+            trainer.strategy.barrier()  # every process then finds the file in its place
         except OSError as error:
             new.unlink(missing_ok=True)
             raise OSError(self.explain_full_disk(trainer.global_step, place, error)) from error

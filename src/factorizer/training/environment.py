@@ -1,8 +1,7 @@
-"""The processes of a run as torchrun, SLURM or Lightning started them, from the environment
-variables that they set.
+"""The processes that torchrun, SLURM or Lightning started, by the environment variables they set.
 
-Lightning reads these variables as soon as it is imported, and takes leftovers of another job for
-its own. So they are looked at before: this file imports nothing heavy.
+Lightning reads these variables as soon as it is imported. It mistakes those left from another job
+for its own. So they are checked before: this file imports nothing heavy.
 """
 
 from __future__ import annotations
@@ -18,52 +17,56 @@ NUMBERS = (
     *("SLURM_LOCALID", "SLURM_NODEID", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NNODES"),
 )
 SIZES = ("WORLD_SIZE", "LOCAL_WORLD_SIZE", "SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_NNODES")
-MOST = 1_000_000  # of any of them
+MOST = 1_000_000  # the largest value of any of them
+INTERACTIVE = ("bash", "interactive")  # names of SLURM's jobs that start no processes
+NOT_STARTED = "but neither torchrun nor srun started this process"
+SHOWN = 40  # characters of a value
 
 
 def check_environment(devices: int | None = None) -> None:
     """Refuse variables that are no numbers, that contradict each other, or that are left from
     another job.
 
-    `devices` are those that this process is to start itself.
+    `devices` is the number of processes that this one is to start.
     """
     for name in NUMBERS:
         number_in(name)
     started = processes_started()
     if started is not None:
-        local, nodes = started
-        for name, bound in (("RANK", local * nodes), ("LOCAL_RANK", local)):
-            refuse(name, f"but there are {bound} processes", when=(number_in(name) or 0) >= bound)
+        check_ranks(*started)
         return
     for name in RANKS:
-        refuse(
-            name, "but neither torchrun nor srun started this process", when=bool(number_in(name))
-        )
-    if (
-        "LOCAL_RANK" in os.environ
-    ):  # Lightning sets it for the processes that it starts, with the others
-        whole = {"WORLD_SIZE", "MASTER_PORT"} <= os.environ.keys()
-        odd = (number_in("LOCAL_RANK") or 0) >= (devices or 1) or number_in("WORLD_SIZE") != devices
-        refuse("LOCAL_RANK", "but nothing started several processes", when=not whole or odd)
-    else:
-        size = number_in("WORLD_SIZE") or 1
-        refuse("WORLD_SIZE", "but neither torchrun nor srun started this process", when=size > 1)
+        if number_in(name):
+            raise wrong_variable(name, NOT_STARTED)
+    if "LOCAL_RANK" in os.environ:
+        check_started_by_lightning(devices)
+    elif (number_in("WORLD_SIZE") or 1) > 1:
+        raise wrong_variable("WORLD_SIZE", NOT_STARTED)
+
+
+def check_ranks(local: int, nodes: int) -> None:
+    """Refuse a number of this process that is beyond the number of processes."""
+    for name, bound in (("RANK", local * nodes), ("LOCAL_RANK", local)):
+        if (number_in(name) or 0) >= bound:
+            raise wrong_variable(name, f"but there are {bound} processes")
+
+
+def check_started_by_lightning(devices: int | None) -> None:
+    """Refuse a LOCAL_RANK that Lightning did not set. It sets the other variables too."""
+    complete = {"WORLD_SIZE", "MASTER_PORT"} <= os.environ.keys()
+    in_range = (number_in("LOCAL_RANK") or 0) < (devices or 1)
+    if not (complete and in_range and number_in("WORLD_SIZE") == devices):
+        raise wrong_variable("LOCAL_RANK", "but nothing started several processes")
 
 
 def processes_started() -> tuple[int, int] | None:
-    """Processes per node and nodes as torchrun or SLURM started them; None where neither did."""
+    """Processes per node, and nodes, that torchrun or SLURM started. None if neither did."""
     if "TORCHELASTIC_RUN_ID" in os.environ:
         local, world = number_in("LOCAL_WORLD_SIZE") or 1, number_in("WORLD_SIZE") or 1
-        refuse(
-            "WORLD_SIZE",
-            f"which is no multiple of LOCAL_WORLD_SIZE, {local}",
-            when=world % local > 0,
-        )
+        if world % local > 0:
+            raise wrong_variable("WORLD_SIZE", f"which is no multiple of LOCAL_WORLD_SIZE, {local}")
         return local, world // local
-    if "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in (
-        "bash",
-        "interactive",
-    ):
+    if "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in INTERACTIVE:
         if (number_in("SLURM_NTASKS") or 1) > 1 and "SLURM_NTASKS_PER_NODE" not in os.environ:
             raise RunError(
                 "SLURM was given --ntasks; give --ntasks-per-node, the number of GPUs of a node, "
@@ -74,20 +77,19 @@ def processes_started() -> tuple[int, int] | None:
 
 
 def number_in(name: str) -> int | None:
-    """The whole number in an environment variable; None where it is not set."""
+    """The whole number in an environment variable. None if it is not set."""
     text = os.environ.get(name)
     if text is None:
         return None
     least = 1 if name in SIZES else 0
     if not (text.isascii() and text.isdigit()) or not least <= int(text[:20]) <= MOST:
-        refuse(name, f"not a whole number from {least} to {MOST:,}", when=True)
+        raise wrong_variable(name, f"not a whole number from {least} to {MOST:,}")
     return int(text)
 
 
-def refuse(name: str, reason: str, *, when: bool) -> None:
-    if when:
-        text = ascii(os.environ.get(name))[:40]
-        raise RunError(
-            f"the environment variable {name} is {text}, {reason}; unset it, or start with "
-            "torchrun or srun as docs/cluster.md shows"
-        )
+def wrong_variable(name: str, reason: str) -> RunError:
+    text = ascii(os.environ.get(name))[:SHOWN]
+    return RunError(
+        f"the environment variable {name} is {text}, {reason}; unset it, or start with torchrun or "
+        "srun as docs/cluster.md shows"
+    )

@@ -1,9 +1,8 @@
-"""The log of a run: log/metrics.csv, a row for every tenth step and for every validation, each
-exactly once however often the run was interrupted; and events for TensorBoard beside it where that
-is installed.
+"""The log of a fold: log/metrics.csv, and events for TensorBoard if that is installed.
 
-A row is on disk before the checkpoint of its step is: a run that is resumed keeps the rows of the
-steps before.
+The table has a row for every tenth step and for every validation. Each row exists once, even if the
+training was interrupted. A row is on disk before the checkpoint of its step. So a resumed training
+keeps the rows of the steps before.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ from factorizer.files import FileError, read_text, write_atomically
 from factorizer.runs.fold import Fold
 
 Row = dict[str, Any]
-LOGGED = ("loss", "gradient_norm", "learning_rate")  # of a step
+LOGGED = ("loss", "gradient_norm", "learning_rate")  # for a step
 
 
 def make_loggers(fold: Fold, start_step: int) -> list[Logger]:
-    """log/metrics.csv always, events for TensorBoard beside it where that is installed."""
+    """The table of metrics, and events for TensorBoard if that is installed."""
     loggers: list[Logger] = [MetricsLog(fold.log_file, start_step)]
     if find_spec("tensorboard"):
         loggers.append(TensorBoardLogger(fold.path, name=fold.log_file.parent.name, version=""))
@@ -35,16 +34,14 @@ def make_loggers(fold: Fold, start_step: int) -> list[Logger]:
 
 
 class MetricsLog(Logger):
-    """A table of metrics. The rows of before `start_step` are kept; others are of steps that are
-    made again."""
+    """A table of metrics. Rows before `start_step` are kept. Later steps are made again."""
 
     def __init__(self, file: Path, start_step: int) -> None:
         super().__init__()
         self.file = file
-        self.rows: list[Row] = (
-            [row for row in read_log(file) if int(row["step"]) < start_step] if start_step else []
-        )
-        self.columns: list[str] = []  # of the table on disk; none before the first row is written
+        before = read_log(file) if start_step else []
+        self.rows: list[Row] = [row for row in before if int(row["step"]) < start_step]
+        self.columns: list[str] = []  # in the file; empty until this logger writes a row
 
     @property
     def name(self) -> str:
@@ -66,7 +63,7 @@ class MetricsLog(Logger):
             with self.file.open("a", newline="") as file:
                 file.write(as_lines([row], self.columns))
             return
-        self.columns = sorted({name for row in self.rows for name in row})
+        self.columns = sorted(set().union(*self.rows))
         header = ",".join(self.columns) + "\r\n"
         write_atomically(self.file, header + as_lines(self.rows, self.columns))
 
@@ -78,8 +75,10 @@ def as_lines(rows: list[Row], columns: list[str]) -> str:
 
 
 def read_log(file: Path) -> list[Row]:
-    """The rows of a metrics.csv, without empty cells; a row that is not one of numbers is left out,
-    as a kill may cut the last one short."""
+    """The rows of a metrics.csv, without empty cells.
+
+    A row that is not made of numbers is left out: a kill may have cut it short.
+    """
     if not file.exists():
         return []
     lines = read_text(file).splitlines(keepends=True)
@@ -87,36 +86,38 @@ def read_log(file: Path) -> list[Row]:
     try:
         return [row for row in map(numbers_of, csv.DictReader(whole)) if row]
     except csv.Error as error:
-        raise FileError(
-            file, f"it is not a table ({error})", "remove it; the run can do without"
-        ) from None
+        remedy = "remove it; the training does not need it"
+        raise FileError(file, f"it is not a table ({error})", remedy) from None
 
 
 def numbers_of(row: Mapping[str | None, Any]) -> Row:
-    """The filled cells of a row, as text; nothing where one is not a number."""
+    """The filled cells of a row, as text. An empty row if one of them is not a number."""
     cells = {name: cell for name, cell in row.items() if name and cell}
     try:
-        [float(cell) for cell in cells.values()]
+        for cell in cells.values():
+            float(cell)
         return cells if int(cells["step"]) >= 0 and None not in row else {}
     except (KeyError, ValueError):
         return {}
 
 
 class LogSteps(Callback):
-    """Log what a step reports before other callbacks see its end: Lightning would do so only after
-    them, and a run killed after a checkpoint would lack the row."""
+    """Log the metrics of a step before other callbacks see its end.
+
+    Lightning would log them later: a training that is killed after a checkpoint would lack the row.
+    """
 
     def __init__(self, every: int) -> None:
-        self.every, self.logged = every, 0
+        self.every = every
+        self.logged = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self.logged = trainer.global_step
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *args: Any) -> None:
         step = trainer.global_step
-        if (
-            step == self.logged or step % self.every
-        ):  # within an accumulated batch, or between two rows
+        within_batch = step == self.logged  # of accumulated parts
+        if within_batch or step % self.every:
             return
         self.logged = step
         values = {name: float(trainer.callback_metrics[name]) for name in LOGGED}

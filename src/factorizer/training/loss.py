@@ -1,7 +1,7 @@
 """Soft Dice and binary cross-entropy under deep supervision (Eq. 15-17).
 
-The regions overlap and the outputs are sigmoids, so the cross-entropy is binary and per region; the
-Dice is per sample and region, then averaged (docs/decisions.md).
+The regions overlap and the outputs are sigmoids. So the cross-entropy is binary for each region.
+The Dice is computed for each sample and region, then averaged (docs/decisions.md).
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from factorizer.errors import FactorizerError
 
 
 def soft_dice_loss(logits: Tensor, target: Tensor, epsilon: float) -> Tensor:
-    """1 - (2 <G, P> + eps) / (|G|^2 + |P|^2 + eps), the mean over samples and regions (Eq. 17,
-    left)."""
+    """1 - (2 <G, P> + eps) / (|G|^2 + |P|^2 + eps), averaged over samples and regions (Eq. 17)."""
     p, g = logits.sigmoid().flatten(2), target.flatten(2)  # (B, regions, N)
     overlap = (p * g).sum(-1)
     squares = p.square().sum(-1) + g.square().sum(-1)
@@ -25,18 +24,19 @@ def soft_dice_loss(logits: Tensor, target: Tensor, epsilon: float) -> Tensor:
 
 
 def region_loss(logits: Tensor, target: Tensor, epsilon: float) -> Tensor:
-    """Dice plus cross-entropy of one resolution (Eq. 16), in float32."""
+    """Dice plus cross-entropy at one resolution (Eq. 16), in float32."""
     logits, target = logits.float(), target.float()
-    return soft_dice_loss(logits, target, epsilon) + F.binary_cross_entropy_with_logits(
-        logits, target
-    )
+    dice = soft_dice_loss(logits, target, epsilon)
+    return dice + F.binary_cross_entropy_with_logits(logits, target)
 
 
 def supervised_loss(
     outputs: Tensor | Sequence[Tensor], target: Tensor, *, weights: Sequence[float], epsilon: float
 ) -> Tensor:
-    """The weighted sum over resolutions, full resolution first (Eq. 15); targets shrink by nearest
-    neighbour."""
+    """The weighted sum over resolutions, full resolution first (Eq. 15).
+
+    Targets are reduced to each resolution by nearest neighbour.
+    """
     outputs = [outputs] if isinstance(outputs, Tensor) else outputs
     if len(outputs) > len(weights):
         raise FactorizerError(

@@ -77,5 +77,5 @@ def make_time_left(trainer: Trainer, module: LightningModule, batch_size: int) -
         max_steps=trainer.max_steps,
         validate_every=max(1, every),
         batch_size=batch_size,
-        windows=patches,
+        patches=patches,
     )

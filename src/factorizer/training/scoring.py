@@ -71,8 +71,10 @@ class Scoring:
         self.settings = settings
 
     def score_while_validating(self, trainer: Trainer, module: Segmentation) -> None:
-        """Let the last validation score too. Mixed precision computes differently from `predict`,
-        so the validation does not score then."""
+        """Let the last validation score too.
+
+        In mixed precision it does not, because `predict` computes differently.
+        """
         if trainer.precision != PRECISIONS["32"]:
             return
 

@@ -1,4 +1,4 @@
-"""Ctrl-C and polite kills (SIGTERM): a run saves, and can be resumed bit for bit."""
+"""Ctrl-C and SIGTERM: a training saves, stops, and can be resumed bit for bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from factorizer.training.signals import Interrupted
 
 
 class Stopped(Exception):  # noqa: N818
-    """A run that was asked to end by a signal, and saved."""
+    """A signal asked a training to end, and it saved."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -22,15 +22,17 @@ class Stopped(Exception):  # noqa: N818
 
 
 class StopOnSignal(Callback):
-    """A polite kill or Ctrl-C ends training after the step at hand and its validation, in all
-    processes, with a checkpoint that is exact.
+    """End a training at Ctrl-C or SIGTERM with an exact checkpoint.
 
-    SIGTERM's handler takes the place of Lightning's, which may stop anywhere; a second Ctrl-C stops
-    at once.
+    All processes finish the current step and its validation first. The handler of SIGTERM replaces
+    Lightning's, which may stop anywhere. A second Ctrl-C stops at once.
     """
 
     def __init__(self, checkpoints: Checkpoints) -> None:
-        self.checkpoints, self.asked, self.step, self.stopping = checkpoints, 0, 0, 0
+        self.checkpoints = checkpoints
+        self.asked = 0  # the signal that this process got
+        self.stopping = 0  # the signal that some process got
+        self.step = 0
         self.saved = False
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -50,9 +52,7 @@ class StopOnSignal(Callback):
             return
         self.step = trainer.global_step
         asked = torch.tensor(self.asked, device=trainer.strategy.root_device)
-        self.stopping = int(
-            trainer.strategy.reduce(asked, reduce_op="max")
-        )  # in all processes the same
+        self.stopping = int(trainer.strategy.reduce(asked, reduce_op="max"))
         if not self.checkpoints.validates(self.step):
             self.stop_if_asked(trainer)
 
