@@ -323,7 +323,7 @@ def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Pa
     expected = 1 / (1 + np.exp(-np.mean(logits, axis=0)))
     np.testing.assert_allclose(
         both[inside], expected, atol=2e-3
-    )  # the average is before windows are blended
+    )  # the average is before patches are blended
     assert (
         predict("-i", image, "-o", tmp_path / "tta", "--model", run / "fold0", "--tta").exit_code
         == 0

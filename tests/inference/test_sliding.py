@@ -1,4 +1,4 @@
-"""Windows over a whole image, against MONAI's."""
+"""Patches over a whole image, against MONAI's sliding window."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def network() -> nn.Module:
         nn.GELU(),
         nn.Conv3d(6, 3, 3, padding=1),
     )
-    return nn.Sequential(*layers).eval()  # what it says of a voxel depends on the window
+    return nn.Sequential(*layers).eval()  # what it says of a voxel depends on the patch
 
 
-WINDOWS = Sliding((8, 12, 8), 0.5)
+SLIDING = Sliding((8, 12, 8), 0.5)
 
 
 @pytest.mark.parametrize("blending", ["constant", "gaussian"])
@@ -43,7 +43,7 @@ def test_it_is_monais(network: nn.Module, size: tuple[int, ...], blending: str) 
             image[None], (8, 12, 8), 1, network, overlap=0.5, mode=blending
         )[0]
     steps: list[int] = []
-    sliding = replace(WINDOWS, blending=blending)
+    sliding = replace(SLIDING, blending=blending)
     ours = sliding.probabilities(network, image, lambda: steps.append(1))
     assert ours.shape == (3, *size)
     torch.testing.assert_close(ours, expected.sigmoid(), rtol=0, atol=1e-6)
@@ -51,27 +51,27 @@ def test_it_is_monais(network: nn.Module, size: tuple[int, ...], blending: str) 
 
 
 @pytest.mark.parametrize("blending", ["constant", "gaussian"])
-@pytest.mark.parametrize("window", [(16, 16, 16), (9, 64, 31), (1, 2, 3), (7, 128)])
-def test_weights_inside_a_window_are_monais(window: tuple[int, ...], blending: str) -> None:
-    expected = compute_importance_map(window, mode=blending, sigma_scale=0.125)
-    assert torch.equal(importance(window, blending), torch.as_tensor(expected))
+@pytest.mark.parametrize("patch_size", [(16, 16, 16), (9, 64, 31), (1, 2, 3), (7, 128)])
+def test_weights_inside_a_patch_are_monais(patch_size: tuple[int, ...], blending: str) -> None:
+    expected = compute_importance_map(patch_size, mode=blending, sigma_scale=0.125)
+    assert torch.equal(importance(patch_size, blending), torch.as_tensor(expected))
 
 
-def test_an_image_of_the_size_of_the_window_is_a_plain_forward_pass(network: nn.Module) -> None:
+def test_an_image_of_the_size_of_a_patch_is_a_plain_forward_pass(network: nn.Module) -> None:
     image = torch.randn(2, 8, 12, 8)
     with torch.no_grad():
         expected = network(image[None])[0].sigmoid()
-    torch.testing.assert_close(WINDOWS.probabilities(network, image), expected)
+    torch.testing.assert_close(SLIDING.probabilities(network, image), expected)
 
 
 def test_neither_batches_nor_threads_matter(network: nn.Module) -> None:
     image = torch.randn(2, 20, 30, 19)
-    one = replace(WINDOWS, blending="gaussian").probabilities(network, image)
+    one = replace(SLIDING, blending="gaussian").probabilities(network, image)
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(1)
         for batch_size in (2, 5, 100):
-            other = replace(WINDOWS, blending="gaussian", batch_size=batch_size).probabilities(
+            other = replace(SLIDING, blending="gaussian", batch_size=batch_size).probabilities(
                 network, image
             )
             assert (one - other).abs().max() < 1e-5
@@ -83,10 +83,10 @@ def test_neither_batches_nor_threads_matter(network: nn.Module) -> None:
 
 def test_rows_are_given_out_as_soon_as_they_are_done(network: nn.Module) -> None:
     image, seen = torch.randn(2, 40, 12, 8), []
-    for slab in WINDOWS.slabs(network, image, lambda: seen.append("window")):
+    for slab in SLIDING.slabs(network, image, lambda: seen.append("patch")):
         seen.append(slab.shape[1])
-    assert [item for item in seen if item != "window"] == [4] * 8 + [8]
-    assert seen[:2] == ["window", 4]  # after the first layer of windows
+    assert [item for item in seen if item != "patch"] == [4] * 8 + [8]
+    assert seen[:2] == ["patch", 4]  # after the first layer of patches
 
 
 def test_a_2d_image() -> None:

@@ -26,6 +26,7 @@ from factorizer.errors import FactorizerError
 if TYPE_CHECKING:
     from factorizer.inference.predict import Predictions
 
+ADVICE = "Run the same command with --resume to predict the others"
 Mirrored = Annotated[
     bool, typer.Option("--tta", help="Average over mirror images, along axes mirrored in training.")
 ]
@@ -55,11 +56,7 @@ def predict(
     json: Json = False,
 ) -> None:
     """Segment images with a trained model. Write a label map on the grid of each image."""
-    advice = (
-        f"stopped; finished cases are in {output}. Run the same command with --resume to predict "
-        "the others"
-    )
-    with stoppable(advice):
+    with stoppable(f"stopped; finished cases are in {output}. {ADVICE}"):
         from factorizer.inference.predict import predict as predict_inputs
 
         result = predict_inputs(
@@ -79,8 +76,7 @@ def predict(
     if json:
         print_json(as_json(result))
     else:
-        numbers = f"{len(result.written)} written, {len(result.skipped)} skipped"
-        typer.echo(f"{output}: {numbers}, {len(result.failed)} failed")
+        typer.echo(summarize(result))
     exit_for(result.problems)
 
 
@@ -95,6 +91,12 @@ def parse_folds(text: str | None) -> Literal["all"] | list[int] | None:
     except ValueError:
         message = f"--folds got {text!r}; give all, or different numbers such as 0,2"
         raise FactorizerError(message) from None
+
+
+def summarize(result: Predictions) -> str:
+    """How many cases were written, skipped and failed."""
+    numbers = f"{len(result.written)} written, {len(result.skipped)} skipped"
+    return f"{result.folder}: {numbers}, {len(result.failed)} failed"
 
 
 def as_json(result: Predictions) -> dict[str, Any]:
