@@ -6,13 +6,16 @@ import csv
 import json
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.data.layouts import read_cohort
+from factorizer.errors import FactorizerError
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.preset_files import change_preset, load_preset, to_yaml
-from factorizer.studies.comparing import find_source
+from factorizer.studies.comparing import compare, find_source
+from factorizer.studies.named import split_name
 from testkit.invented import scores
 from testkit.writing import write_pairs
 
@@ -97,3 +100,53 @@ def test_the_command_line(tmp_path: Path) -> None:
         app, [*command[:-1], str(tmp_path / "two"), "--json", "--reference-system", "other"]
     )
     assert json.loads(as_json.stdout)["reference"] == "other"
+
+
+def test_the_library_compares_without_writing(tmp_path: Path) -> None:
+    for name, level in (("ours", 0.85), ("theirs", 0.7)):
+        write_scores(tmp_path / f"{name}.csv", scores(level, 1))
+    sources = [tmp_path / "ours.csv", f"other={tmp_path / 'theirs.csv'}"]
+    comparison = compare(sources, reference="other")
+    assert comparison.names == ["ours", "other"]
+    assert {test.other for test in comparison.tests} == {"ours"}
+    assert not comparison.files
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ours.csv", "theirs.csv"]
+    written = compare(sources, out=tmp_path / "out")
+    assert set(written.files) == set((tmp_path / "out").iterdir())
+
+
+def test_a_folder_that_is_not_empty_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FactorizerError, match="is not an empty folder"):
+        compare(["nowhere"], out=tmp_path)
+    with pytest.raises(FactorizerError, match="no system is given"):
+        compare([])
+
+
+def test_a_fold_is_named_like_its_run_and_tells_its_cost(tmp_path: Path) -> None:
+    fold = tmp_path / "run" / "fold12"
+    fold.mkdir(parents=True)
+    preset = change_preset(
+        load_preset("isles22"), ["data.patch_size=[32,32,32]", "model.widths=[8,16]"]
+    )
+    (fold / "config.yaml").write_text(to_yaml(preset))
+    write_scores(fold / "scores.csv", scores(0.85, 1))
+    (entry,) = compare([fold / "scores.csv"]).entries
+    assert entry.name == "run"
+    assert entry.parameters is not None
+    assert entry.facts["model.name"] == "swin-factorizer"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "path"),
+    [("a=b", "a", "b"), ("b", None, "b"), ("a=b=c", "a", "b=c"), ("m=zoo:x", "m", "zoo:x")],
+)
+def test_a_source_may_have_a_name(text: str, name: str | None, path: str) -> None:
+    assert split_name(text) == (name, path)
+
+
+def test_a_name_may_not_be_empty_and_an_existing_path_has_none(tmp_path: Path) -> None:
+    (tmp_path / "lr=1").mkdir()
+    assert split_name(tmp_path / "lr=1") == (None, str(tmp_path / "lr=1"))
+    with pytest.raises(FactorizerError, match="has no name before the sign ="):
+        split_name("=b")

@@ -20,12 +20,13 @@ from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import preprocessing_of
 from factorizer.data.synthetic import write_synthetic
+from factorizer.errors import FactorizerError
 from factorizer.evaluation.references import References
 from factorizer.inference.load import make_network
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.components import Viewer, choose_layers, layers_of
 from factorizer.preset_files import change_preset, load_preset
-from factorizer.studies.explaining import Explainer, load_models
+from factorizer.studies.explaining import Explainer, explain, load_models
 from factorizer.studies.true_labels import find_references
 from factorizer.studies.views import view_layers
 from factorizer.training.run import train_fold
@@ -154,7 +155,9 @@ def test_files_deep_in_a_data_set_have_its_reference(tmp_path: Path) -> None:
         find_references(tmp_path / "others", files, cases, data)
 
 
-def test_a_case_that_fails_is_in_no_table_and_the_others_go_on(tmp_path: Path, monkeypatch) -> None:
+def test_a_case_that_fails_is_in_no_table_and_the_others_continue(
+    tmp_path: Path, monkeypatch
+) -> None:
     write_synthetic("brats", tmp_path / "data", cases=2, size=24, seed=0)
     cohort = read_cohort(tmp_path / "data")
     settings = ["model.widths=[8,16]", "data.patch_size=[16,16,16]", "model.window=4"]
@@ -180,7 +183,7 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_go_on(tmp_path: Path, m
     assert {row.case for rows in explainer.rows.values() for row in rows} == {cohort.cases[1].name}
 
 
-def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_pictures(
+def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_components(
     tmp_path: Path,
 ) -> None:
     images = np.random.default_rng(0).integers(1, 255, (4, 32, 32, 3), np.uint8)
@@ -209,3 +212,43 @@ def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_pictu
     assert "vessel" in result.stdout
     pictures = np.load(tmp_path / "out" / "Image_00L" / "swin-factorizer-layer1.npz")["pictures"]
     assert pictures.shape == (32, 32, 1)
+
+
+def test_a_bug_in_one_case_leaves_the_others_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_synthetic("hippocampus", tmp_path / "data", cases=2, size=24, seed=0)
+    first, second = sorted(case.name for case in read_cohort(tmp_path / "data").cases)
+    settings = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]"]
+    preset = change_preset(load_preset("hippocampus"), settings)
+    untrained = Predictor(preset, [make_network(preset)])
+    monkeypatch.setattr("factorizer.studies.explaining.load", lambda *_, **__: untrained)
+    monkeypatch.chdir(tmp_path)  # the report of the bug goes here
+
+    def view_with_a_bug(predictor, prepared, layers):
+        return {}[first] if prepared.name == first else view_layers(predictor, prepared, layers)
+
+    monkeypatch.setattr("factorizer.studies.explaining.view_layers", view_with_a_bug)
+    out = tmp_path / "out"
+    result = explain(["mine=run"], [tmp_path / "data"], out=out, layers="first")
+    (problem,) = result.problems
+    assert (problem.case, problem.severity) == (first, "bug")
+    assert {row.cases for row in result.tables["mine"]} == {1}
+    assert set(result.files) == {
+        out / f"{second}.png",
+        out / second / "mine-layer1-factors.csv",
+        out / "alignment-mine.csv",
+        out / "agreement-mine.csv",
+    }
+    assert all(file.is_file() for file in result.files)
+
+
+def test_what_cannot_be_explained_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(FactorizerError, match="is not an empty folder"):
+        explain(["zoo:hippocampus"], [tmp_path / "nowhere"], out=tmp_path)
+    with pytest.raises(FactorizerError, match="no model is given"):
+        explain([], [tmp_path / "nowhere"], out=tmp_path / "out")
+    with pytest.raises(FactorizerError, match="give first, last, both, all, or numbers"):
+        explain(["zoo:hippocampus"], [tmp_path], out=tmp_path / "out", layers="99", device="cpu")
+    assert not (tmp_path / "out").exists()

@@ -14,8 +14,9 @@ from factorizer.data.cases import DataError
 from factorizer.data.layouts import read_cohort
 from factorizer.data.outputs import write_labels
 from factorizer.data.synthetic import write_synthetic
+from factorizer.errors import FactorizerError
 from factorizer.preset_files import load_preset
-from factorizer.studies.gallery import Gallery
+from factorizer.studies.gallery import Gallery, draw_gallery
 from testkit.writing import write_nifti
 
 
@@ -94,3 +95,27 @@ def test_the_command_line_on_scans_without_references(tmp_path: Path) -> None:
         with Image.open(file) as picture:
             widths.append(picture.width)
     assert widths[0] < widths[1]  # with references there is a column of them
+
+
+def test_the_library_returns_the_figure_and_its_cases(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    write_synthetic("hippocampus", data, cases=3, size=24, seed=0)
+    systems = [f"truth={data / 'labelsTr'}"]
+    drawn = draw_gallery(data, "hippocampus", systems, rows=2, out=tmp_path / "figure.png")
+    assert drawn.png == (tmp_path / "figure.png").read_bytes()
+    assert list(drawn.files) == [tmp_path / "figure.png"]
+    assert len(drawn.cases) == 2
+    assert not drawn.problems
+    named = draw_gallery(data, load_preset("hippocampus"), systems, cases=[drawn.cases[1]])
+    assert named.cases == [drawn.cases[1]]
+    assert not named.files
+
+
+def test_what_contradicts_itself_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    with pytest.raises(FactorizerError, match="cases and rows are both given"):
+        draw_gallery(nowhere, "brats", ["x"], cases=["a"], rows=2)
+    with pytest.raises(FactorizerError, match=r"give a name that ends in \.png"):
+        draw_gallery(nowhere, "brats", ["x"], out=tmp_path / "figure.jpg")
+    with pytest.raises(FactorizerError, match="two systems are named x"):
+        draw_gallery(nowhere, "brats", ["x", "x=y"])
