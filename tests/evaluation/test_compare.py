@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.stats import bootstrap, wilcoxon
-from typer.testing import CliRunner
 
-from factorizer.cli import app
-from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.compare import AVERAGE, Entry, compare_entries, rank
-from factorizer.evaluation.scores import Score, write_scores
+from factorizer.evaluation.scores import Score
 from factorizer.evaluation.statistics import (
     bootstrap_mean,
     compare_pairs,
@@ -22,35 +17,10 @@ from factorizer.evaluation.statistics import (
     rank_biserial,
     stars,
 )
-from factorizer.preset_files import change_preset, load_preset, to_yaml
 from factorizer.reports.comparison import comparison_files
 from factorizer.reports.notes import notes
-from factorizer.reports.tables import body, latex_table, markdown_mark
 from factorizer.studies.comparing import find_source
-from testkit.writing import write_pairs
-
-REGIONS = ("ET", "WT")
-
-
-def scores(level: float, seed: int, cases: int = 30, noise: float = 0.02) -> list[Score]:
-    """Dice around a level with the difficulty of cases in common, HD95 the other way."""
-    difficulty = np.random.default_rng(0).uniform(-0.2, 0.1, cases)
-    generator = np.random.default_rng(seed + 1)
-    rows = []
-    for number, shift in enumerate(difficulty):
-        for region in REGIONS:
-            dice = float(np.clip(level + shift + generator.normal(0, noise), 0, 1))
-            rows.append(Score(f"case{number:02d}", region, "dice", dice))
-            rows.append(Score(f"case{number:02d}", region, "hd95_mm", 40 * (1 - dice)))
-    return rows
-
-
-def entries() -> list[Entry]:
-    return [
-        Entry("good", scores(0.85, 1), 5.9, 174.2),
-        Entry("equal", scores(0.85, 2), 28.7, 1152.5),
-        Entry("bad", scores(0.70, 3)),
-    ]
+from testkit.invented import REGIONS, entries, scores
 
 
 def test_tests_are_scipys() -> None:
@@ -171,30 +141,6 @@ def test_cases_of_one_patient_are_one_case_for_the_tests() -> None:
     )
 
 
-def test_patients_are_read_from_the_data_set(tmp_path: Path) -> None:
-    write_pairs(tmp_path / "eyes")  # Image_01L, Image_01R, Image_02L
-    names = [case.name for case in read_cohort(tmp_path / "eyes").cases]
-    for system, shift in (("a", 0.1), ("b", 0.0)):
-        rows = [
-            Score(name, "vessel", "dice", shift + 0.1 * index) for index, name in enumerate(names)
-        ]
-        write_scores(tmp_path / f"{system}.csv", rows)
-    command = [
-        "compare",
-        str(tmp_path / "a.csv"),
-        str(tmp_path / "b.csv"),
-        "--data",
-        str(tmp_path / "eyes"),
-        "--json",
-    ]
-    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "out")])
-    assert result.exit_code == 0, result.output
-    assert json.loads(result.stdout)["patients"] == ["Image_01", "Image_02"]
-    write_scores(tmp_path / "a.csv", [Score("Image_09", "vessel", "dice", 1.0)])
-    result = CliRunner().invoke(app, [*command, "-o", str(tmp_path / "other")])
-    assert "Image_09 is not in" in " ".join(result.stderr.split())
-
-
 def test_tables_without_dice_are_compared_by_what_they_have() -> None:
     def distances(level: float, seed: int) -> list[Score]:
         return [s for s in scores(level, seed) if s.metric == "hd95_mm"]
@@ -208,95 +154,12 @@ def test_tables_without_dice_are_compared_by_what_they_have() -> None:
     assert "cost.png" not in files
 
 
-def test_names_of_sources(tmp_path: Path) -> None:
-    for folder in ("lr=0.01/fold0", "folder1"):
-        (tmp_path / folder).mkdir(parents=True)
-        write_scores(tmp_path / folder / "scores.csv", scores(0.8, 1))
-    assert find_source(tmp_path / "lr=0.01" / "fold0").name == "lr=0.01"
-    assert find_source(tmp_path / "folder1").name == "folder1"
-    command = [
-        "compare",
-        f"net[v2]={tmp_path / 'folder1'}",
-        f"b[/x]={tmp_path / 'folder1'}",
-        "-o",
-        str(tmp_path / "o"),
-    ]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
-    assert "net[v2]" in result.stdout
-
-
 def test_only_shared_cases_count_and_the_rest_is_listed() -> None:
     first, second = scores(0.8, 1), [s for s in scores(0.8, 2) if s.case != "case03"]
     first = [s for s in first if (s.case, s.region) != ("case05", "ET")]
     comparison = compare_entries([Entry("a", first), Entry("b", second)])
     assert len(comparison.cases) == 28
     assert comparison.left_out == {"a": ["case03", "case05"], "b": ["case05"]}
-
-
-def test_best_and_second_are_marked_and_ties_alike() -> None:
-    same = [
-        Entry("a", scores(0.8, 1)),
-        Entry("b", scores(0.8, 1)),
-        Entry("c", scores(0.7, 1)),
-        Entry("d", scores(0.6, 1)),
-    ]
-    rows = body(compare_entries(same), markdown_mark)
-    column = [row[3] for row in rows]
-    assert column[0] == column[1]
-    assert column[0].startswith("**")
-    assert column[2].startswith("<u>")
-    assert column[3][0].isdigit()
-    hd95 = [row[6] for row in rows]
-    assert hd95[0].startswith("**")  # less is better
-
-
-def test_latex() -> None:
-    text = latex_table(compare_entries(entries()))
-    assert text.count(r"\textbf") == 6
-    assert r"Dice (\%) $\uparrow$" in text
-    assert r"good & 5.9M & 174.2G" in text
-    assert text.count("&") == 3 * 8 + 8 + 4
-
-
-def test_the_command_line(tmp_path: Path) -> None:
-    run = tmp_path / "swin"
-    (run / "fold0").mkdir(parents=True)
-    preset = change_preset(
-        load_preset("isles22"), ["data.patch_size=[32,32,32]", "model.widths=[8,16]"]
-    )
-    (run / "fold0" / "config.yaml").write_text(to_yaml(preset))
-    write_scores(run / "scores.csv", scores(0.85, 1))
-    other = tmp_path / "unet" / "fold0"
-    other.mkdir(parents=True)
-    (other / "config.yaml").write_text(to_yaml(change_preset(preset, ["model.name=nnunet"])))
-    write_scores(other / "scores.csv", scores(0.7, 2))
-    command = ["compare", str(run), f"other={other}", "-o", str(tmp_path / "out")]
-    result = CliRunner().invoke(app, command)
-    assert result.exit_code == 0, result.output
-    files = {file.name for file in (tmp_path / "out").iterdir()}
-    assert files == {
-        "table.csv",
-        "table.tex",
-        "tests.csv",
-        "comparison.md",
-        "dice.png",
-        "hd95_mm.png",
-        "cost.png",
-    }
-    with (tmp_path / "out" / "tests.csv").open() as lines:
-        rows = list(csv.DictReader(lines))
-    assert {row["other"] for row in rows} == {"other"}
-    assert {row["model"] for row in rows} == {"swin"}
-    assert len(rows) == 2 * 3
-    assert "****" in result.stdout
-    again = CliRunner().invoke(app, command)
-    assert again.exit_code == 2
-    assert "is not an empty folder" in again.stderr
-    as_json = CliRunner().invoke(
-        app, [*command[:-1], str(tmp_path / "two"), "--json", "--reference-system", "other"]
-    )
-    assert json.loads(as_json.stdout)["reference"] == "other"
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`factorizer evaluate` on data sets whose label values mean something of their own."""
+"""Predictions against references, from the library and the command line."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from factorizer.cli import app
+from factorizer.errors import FactorizerError
+from factorizer.evaluation.evaluate import evaluate as evaluate_labels
+from factorizer.evaluation.label_pairs import read_pair
+from factorizer.evaluation.scores import read_scores
+from factorizer.preset_files import load_preset
+from testkit.telling import Listener
 from testkit.writing import random_label, write_brats, write_isles, write_nifti, write_nnunet
 
 
@@ -106,3 +112,62 @@ def test_many_cases_without_a_prediction_are_counted_on_one_short_line(tmp_path:
         in result.stderr
     )
     assert len(json.loads(result.stdout)["unmatched"]["references"]) == 8
+
+
+def write_three_cases(folder: Path) -> None:
+    """Perfect predictions of three cases, with labels of the hippocampus."""
+    for index in range(3):
+        label = random_label(index, (0, 1, 2))
+        write_nifti(folder / "r" / f"case{index}.nii.gz", label)
+        write_nifti(folder / "p" / f"case{index}.nii.gz", label)
+
+
+def test_the_library_returns_everything_and_writes_what_it_says(tmp_path: Path) -> None:
+    write_three_cases(tmp_path)
+    folders = (tmp_path / "p", tmp_path / "r")
+    preset = load_preset("hippocampus")
+    result = evaluate_labels(*folders, preset, out=tmp_path / "out" / "scores_a.csv")
+    assert [file.name for file in result.files] == ["scores_a.csv", "summary_a.json"]
+    written = {(row.case, row.region, row.metric) for row in read_scores(result.files[0])}
+    assert written == {(row.case, row.region, row.metric) for row in result.scores}
+    assert {means.dice for means in result.means.values()} == {1.0}
+    assert not result.problems
+    by_name = evaluate_labels(*folders, "hippocampus", hd95_empty=373)
+    assert not by_name.files
+    assert "HD95 is 373.0 mm" in by_name.conventions
+    assert by_name.scores == result.scores
+
+
+def test_existing_files_are_refused_before_anything_is_read(tmp_path: Path) -> None:
+    (tmp_path / "summary.json").touch()
+    nowhere = tmp_path / "nowhere"
+    with pytest.raises(FactorizerError, match=r"summary\.json already exists"):
+        evaluate_labels(nowhere, nowhere, "hippocampus", out=tmp_path / "scores.csv")
+    with pytest.raises(FactorizerError, match=r"out is .*scores\.txt; give a name that ends in"):
+        evaluate_labels(nowhere, nowhere, "hippocampus", out=tmp_path / "scores.txt")
+
+
+def test_a_bug_in_one_case_leaves_the_others_scored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_three_cases(tmp_path)
+    monkeypatch.chdir(tmp_path)  # the report of the bug goes here
+
+    def read_with_a_bug(predicted, name, *rest):
+        return {}[name] if name == "case1" else read_pair(predicted, name, *rest)
+
+    monkeypatch.setattr("factorizer.evaluation.evaluate.read_pair", read_with_a_bug)
+    result = evaluate(tmp_path, "hippocampus")
+    assert result.exit_code == 70
+    assert "a bug in Factorizer (KeyError: 'case1')" in result.stderr
+    assert {row.case for row in read_scores(tmp_path / "scores.csv")} == {"case0", "case2"}
+    assert "read_with_a_bug" in next(tmp_path.glob("factorizer-bug-*.txt")).read_text()
+
+
+def test_the_library_says_which_label_values_it_reads(tmp_path: Path) -> None:
+    write_brats(tmp_path / "r", ["BraTS-GLI-00001-000"], style="-")
+    write_nifti(tmp_path / "p" / "BraTS-GLI-00001-000.nii.gz", random_label(0, (0, 1, 2, 3)))
+    lines: list[str] = []
+    evaluate_labels(tmp_path / "p", tmp_path / "r", "brats", progress=Listener(lines))
+    assert len(lines) == 1
+    assert lines[0].endswith("those of the preset: edema = 1, necrosis = 2, enhancing = 3")

@@ -268,7 +268,7 @@ def test_folders_of_label_files(tmp_path: Path) -> None:
     assert "already exists" in again.stderr
 
 
-def test_grids_that_differ_are_an_error_and_the_others_go_on(tmp_path: Path) -> None:
+def test_grids_that_differ_are_an_error_and_the_others_continue(tmp_path: Path) -> None:
     truth = ball((10, 10, 10), 5).astype(np.uint8)
     for name in ("a", "b", "c"):
         write_nifti(tmp_path / "r" / f"{name}.nii.gz", truth)
