@@ -30,9 +30,6 @@ from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 from testkit.writing import write_nifti
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
 runner = CliRunner()
 
 

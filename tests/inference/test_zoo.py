@@ -24,10 +24,6 @@ from factorizer.inference.weights import verify_checksum
 from factorizer.preset_files import PresetError, load_preset
 from testkit.places import REAL_DATA, needs_real_data
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
-
 
 @pytest.fixture
 def fold(stroke_fold: Path) -> Path:

@@ -34,10 +34,6 @@ from factorizer.training.run import train_fold
 from factorizer.training.trainer import Machine
 from testkit.small import build_small
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
-
 
 @pytest.mark.parametrize("name", ["global-factorizer", "local-factorizer", "swin-factorizer"])
 @pytest.mark.parametrize(("rank", "solver"), [(1, "hals"), (2, "hals"), (2, "semi")])

@@ -18,9 +18,6 @@ from factorizer.training.records import has_ended
 from testkit.runs import CHANGES, PRESET, assert_same, run, weights
 
 runner = CliRunner()
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
 
 
 @pytest.fixture

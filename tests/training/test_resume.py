@@ -41,11 +41,6 @@ from testkit.runs import (
     weights,
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
-
-
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[3])

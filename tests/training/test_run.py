@@ -27,10 +27,6 @@ from factorizer.training.records import has_ended
 from factorizer.training.run import train_fold
 from testkit.runs import CPU, PRESET, At, assert_same, crash, run, weights
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
-
 
 def test_a_run_describes_itself(whole: Path) -> None:
     files = {path.name for path in whole.iterdir()}

@@ -21,9 +21,6 @@ from factorizer.training.run import cross_validate
 from testkit.runs import CHANGES, CPU, PRESET
 
 runner = CliRunner()
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
 
 
 @pytest.mark.parametrize(

@@ -17,9 +17,6 @@ from factorizer.nn.nmf import NMF
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.training.ablation import POSITIONS, SOLVERS, SUBBLOCKS
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
 SMALL = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]"]
 
 
