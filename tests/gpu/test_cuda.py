@@ -21,9 +21,6 @@ from testkit.small import SMALL, build_small
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA device"),
-    pytest.mark.filterwarnings(
-        "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-    ),
 ]
 GPU = Machine(device="cuda", workers=0)
 PRESET = change_preset(

@@ -27,9 +27,6 @@ from factorizer.studies.postprocessing import (
 
 BRATS = load_preset("brats").data
 SPACING = (2.0, 2.0, 2.0)  # 0.008 ml a voxel
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
 
 
 def masks() -> np.ndarray:

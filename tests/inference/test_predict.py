@@ -41,9 +41,6 @@ from factorizer.training.session import train_fold
 from testkit.telling import Listener
 from testkit.writing import write_nifti
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
 runner = CliRunner()
 
 

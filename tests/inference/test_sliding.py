@@ -12,10 +12,6 @@ from torch import Tensor, nn
 
 from factorizer.inference.sliding import Sliding, average, importance, mirror
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning"
-)
-
 
 @pytest.fixture(scope="module")
 def network() -> nn.Module:

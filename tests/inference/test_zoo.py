@@ -24,10 +24,6 @@ from factorizer.runs.fold import Fold
 from factorizer.runs.weights import read_weights, verify_checksum
 from testkit.places import REAL_DATA, needs_real_data
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
-
 
 @pytest.fixture
 def fold(stroke_fold: Path) -> Path:

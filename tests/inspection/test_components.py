@@ -13,10 +13,6 @@ from factorizer.inspection.components import Viewer, choose_layers, factorize, l
 from factorizer.nn.blocks import ResidualNMF
 from testkit.small import build_small
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
-
 
 @pytest.mark.parametrize("name", ["global-factorizer", "local-factorizer", "swin-factorizer"])
 @pytest.mark.parametrize(("rank", "solver"), [(1, "hals"), (2, "hals"), (2, "semi")])

@@ -21,8 +21,6 @@ from factorizer.training.optimizer import make_optimizer
 from factorizer.training.trainer import let_threads_finish
 from testkit.small import SMALL, build_small
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-
 
 def as_list(outputs: Tensor | list[Tensor]) -> list[Tensor]:
     return outputs if isinstance(outputs, list) else [outputs]

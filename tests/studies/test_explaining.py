@@ -22,15 +22,15 @@ from factorizer.data.preprocess import preprocessing_of
 from factorizer.data.synthetic import write_synthetic
 from factorizer.errors import FactorizerError
 from factorizer.evaluation.references import References
-from factorizer.inference.load import make_network
+from factorizer.inference.load import network_of
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.components import Viewer, choose_layers, layers_of
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.studies.explaining import Explainer, explain, load_models
 from factorizer.studies.true_labels import find_references
 from factorizer.studies.views import view_layers
-from factorizer.training.run import train_fold
-from factorizer.training.trainer import Machine
+from factorizer.training.machine import Machine
+from factorizer.training.session import train_fold
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
@@ -49,7 +49,7 @@ def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
     preset = change_preset(
         load_preset("brats"), [*changes, "data.crop_to_nonzero=false", "data.normalization=none"]
     )
-    predictor = Predictor(preset, [make_network(preset)])
+    predictor = Predictor(preset, [network_of(preset)])
     image = np.random.default_rng(0).normal(size=(1, 16, 16, 24)).astype(np.float32)
     grid = VoxelGrid((16, 16, 24), np.diag([-1.0, 1.0, 1.0, 1.0]))
     prepared = preprocessing_of(preset.data).apply(Volume(image, grid))
@@ -165,7 +165,7 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_continue(
     models = {}
     for name in ("swin-factorizer", "nnunet"):
         own = change_preset(preset, [f"model.name={name}"])
-        models[name] = Predictor(own, [make_network(own)])
+        models[name] = Predictor(own, [network_of(own)])
     layers = {
         name: choose_layers(layers_of(model.networks[0]), "last") for name, model in models.items()
     }
@@ -221,7 +221,7 @@ def test_a_bug_in_one_case_leaves_the_others_explained(
     first, second = sorted(case.name for case in read_cohort(tmp_path / "data").cases)
     settings = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]"]
     preset = change_preset(load_preset("hippocampus"), settings)
-    untrained = Predictor(preset, [make_network(preset)])
+    untrained = Predictor(preset, [network_of(preset)])
     monkeypatch.setattr("factorizer.studies.explaining.load", lambda *_, **__: untrained)
     monkeypatch.chdir(tmp_path)  # the report of the bug goes here
 

@@ -20,9 +20,6 @@ from factorizer.runs.fold import Fold
 from factorizer.studies.training_variants import POSITIONS, SOLVERS, SUBBLOCKS
 from factorizer.training.session import Outcome
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
 SMALL = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]"]
 
 

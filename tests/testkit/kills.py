@@ -12,7 +12,6 @@ import json
 import os
 import sys
 import traceback
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -131,7 +130,6 @@ def chosen(changes: Sequence[str]) -> list[int]:
 
 
 def main(data: Path, work: Path) -> None:
-    warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     log = work / "error.txt"
     changes = list_changes(data, work / "whole", log)

@@ -12,7 +12,6 @@ from factorizer.models.registry import SYSTEMS
 from factorizer.training.activations import checkpoint_activations
 from testkit.small import SMALL, build_small
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 PEAK = """
 import sys, torch
 from factorizer.models.registry import build_model

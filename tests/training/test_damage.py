@@ -19,9 +19,6 @@ from testkit.runs import CHANGES, PRESET, assert_same, run, weights
 from testkit.telling import Listener
 
 runner = CliRunner()
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import json
-import multiprocessing
 import os
 import pickle
 import resource
@@ -12,12 +10,10 @@ import shutil
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from lightning.pytorch import Callback
 
 from factorizer.data.cases import DataError
 from factorizer.data.synthetic import write_synthetic
@@ -27,7 +23,6 @@ from factorizer.runs.fold import Fold
 from factorizer.training import module as training_module
 from factorizer.training.checkpoints import newest_readable
 from factorizer.training.consistency import check_folder
-from factorizer.training.machine import Machine
 from factorizer.training.schedule import rate_factor
 from factorizer.training.session import train_fold
 from factorizer.training.train import cross_validate
@@ -36,27 +31,12 @@ from testkit.runs import (
     PRESET,
     At,
     Rates,
-    Samples,
     Validated,
     assert_same,
     crash,
     run,
-    weights,
 )
 from testkit.telling import Listener
-
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
-
-
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[3])
-from testkit import runs as t
-kill = t.At(5, lambda: os.kill(os.getpid(), signal.SIGKILL))
-t.run(t.Path(sys.argv[1]), t.Path(sys.argv[2]), callbacks=[kill])
-"""
 
 
 @pytest.mark.parametrize("step", [1, 3])
@@ -72,81 +52,6 @@ def test_a_run_that_crashed_goes_on_bit_for_bit(
         step > 2
     )  # the first checkpoint is of step 2
     assert_same(whole, outcome.folder)
-
-
-def test_a_run_of_muon_goes_on_bit_for_bit(strokes: Path, tmp_path: Path) -> None:
-    preset = change_preset(PRESET, ["training.optimizer=muon", "training.learning_rate=0.002"])
-    whole = run(strokes, tmp_path / "whole", preset).folder
-    with pytest.raises(RuntimeError, match="power cut"):
-        run(strokes, tmp_path / "run", preset, callbacks=[At(3, crash)])
-    assert_same(whole, run(strokes, tmp_path / "run", preset, resume=True).folder)
-
-
-def test_a_run_that_was_killed_goes_on_bit_for_bit(
-    strokes: Path, whole: Path, tmp_path: Path
-) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        KILLED,
-        str(strokes),
-        str(tmp_path / "run"),
-        str(Path(__file__).parents[1]),
-    ]
-    assert subprocess.run(command, capture_output=True, timeout=300).returncode == -signal.SIGKILL
-    seen = Samples()
-    outcome = run(strokes, tmp_path / "run", resume=True, callbacks=[seen])
-    assert seen.indices == [8, 9, 10, 11]  # steps 4 and 5, from the checkpoint of step 4
-    assert_same(whole, outcome.folder)
-
-
-@pytest.mark.parametrize(("before", "after"), [(2, 2), (1, 2), (2, 1)])
-def test_a_run_goes_on_with_batches_split_in_another_way(
-    strokes: Path, tmp_path: Path, before: int, after: int
-) -> None:
-    still = change_preset(PRESET, ["model.dropout=0.0", "training.checkpoint_every=3"])
-    expected = weights(
-        run(strokes, tmp_path / "whole", still, machine=replace(CPU, accumulate=after)).folder
-    )
-    with pytest.raises(RuntimeError, match="power cut"):
-        run(
-            strokes,
-            tmp_path / "run",
-            still,
-            machine=replace(CPU, accumulate=before),
-            callbacks=[At(4, crash)],
-        )
-    seen = Samples()
-    outcome = run(
-        strokes,
-        tmp_path / "run",
-        still,
-        resume=True,
-        machine=replace(CPU, accumulate=after),
-        callbacks=[seen],
-    )
-    assert seen.indices == [6, 7, 8, 9, 10, 11]
-    found = weights(outcome.folder)
-    for name in expected:
-        torch.testing.assert_close(found[name], expected[name], rtol=1e-3, atol=1e-5)
-    steps = [
-        int(row["step"])
-        for row in csv.DictReader((outcome.folder / "log" / "metrics.csv").read_text().splitlines())
-        if row["val_dice"]
-    ]
-    assert steps == [2, 5]
-
-
-def test_the_log_of_before_is_kept(strokes: Path, whole: Path, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match="power cut"):
-        run(strokes, tmp_path / "run", callbacks=[At(5, crash)])
-    log = tmp_path / "run" / "fold1" / "log" / "metrics.csv"
-    log.write_text(log.read_text() + "0,0.5")  # a line cut short
-    run(strokes, tmp_path / "run", resume=True)
-    steps = [
-        (row["step"], bool(row["val_dice"])) for row in csv.DictReader(log.read_text().splitlines())
-    ]
-    assert steps == [("2", True), ("5", False), ("5", True)]
 
 
 def test_the_best_of_before_is_known(
@@ -233,52 +138,6 @@ def test_a_polite_kill_saves_and_says_how_to_go_on(
     assert outcome.step == 4  # the step at hand is finished
     assert "saved at step 4" in said
     assert_same(whole, run(strokes, tmp_path / "run", resume=True).folder)
-
-
-class During(Callback):
-    """Do something within a step."""
-
-    def __init__(self, step: int, action) -> None:
-        self.step, self.action = step, action
-
-    def on_train_batch_start(self, trainer, *_: object) -> None:
-        if trainer.global_step == self.step - 1:
-            self.action()
-
-
-def test_a_polite_kill_in_a_step_that_is_validated_comes_after_the_validation(
-    strokes: Path, whole: Path, tmp_path: Path
-) -> None:
-    """Otherwise the log would lack its row: a run that is resumed does not validate the step
-    again."""
-    stop = During(3, lambda: os.kill(os.getpid(), signal.SIGTERM))
-    assert run(strokes, tmp_path / "run", callbacks=[stop]).step == 3
-    outcome = run(strokes, tmp_path / "run", resume=True)
-    assert_same(whole, outcome.folder)
-    assert (outcome.folder / "log" / "metrics.csv").read_text() == (
-        whole / "log" / "metrics.csv"
-    ).read_text()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_to_all_processes_is_no_less_polite(
-    strokes: Path, tmp_path: Path, number: int
-) -> None:
-    """As a cluster or a terminal sends it."""
-
-    def signal_all() -> None:
-        workers = multiprocessing.active_children()
-        assert workers
-        every = [str(process.pid) for process in workers] + [str(os.getpid())]
-        subprocess.run(
-            ["kill", f"-{int(number)}", *every], check=True
-        )  # by another process than the parent
-
-    two = Machine(device="cpu", workers=2)
-    outcome = run(strokes, tmp_path / "run", callbacks=[At(3, signal_all)], machine=two)
-    assert not outcome.finished
-    assert outcome.step == 4
-    assert not multiprocessing.active_children()
 
 
 def test_a_checkpoint_cut_short_is_passed_over(strokes: Path, whole: Path, tmp_path: Path) -> None:

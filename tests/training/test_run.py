@@ -28,10 +28,6 @@ from factorizer.training.stream import StepBatches
 from testkit.runs import CPU, PRESET, At, assert_same, crash, run, weights
 from testkit.telling import Listener
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
-
 
 def test_a_run_describes_itself(whole: Path) -> None:
     files = {path.name for path in whole.iterdir()}

@@ -12,9 +12,6 @@ from factorizer.training.time_left import TimeLeft, in_words
 from testkit.runs import CHANGES
 
 runner = CliRunner()
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
 
 
 @pytest.mark.parametrize(

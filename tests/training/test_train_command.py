@@ -21,9 +21,6 @@ from testkit.runs import CHANGES, CPU, PRESET
 from testkit.telling import Listener
 
 runner = CliRunner()
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
 
 
 @pytest.mark.parametrize(
