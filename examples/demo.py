@@ -190,17 +190,17 @@ def write_page(
             "tumours, on 10 that it has not seen, beside a logistic regression on single voxels."
         ),
         page.table(columns, rows),
-        page.picture(pictures, "segmentations of four unseen cases, from the worst to the best"),
+        page.image(pictures, "segmentations of four unseen cases, from the worst to the best"),
         page.note("Four unseen cases from the worst to the best by mean Dice of the two models."),
-        page.picture(boxes, "box plots of Dice"),
+        page.image(boxes, "box plots of Dice"),
         page.heading("What the first and the last layer see"),
-        page.picture(components, "spatial components of two NMF layers"),
+        page.image(components, "spatial components of two NMF layers"),
         page.note(
             "The last of the four cases, which is the best. Over each picture the region it agrees "
             "with best, and the Dice of its best threshold."
         ),
         page.heading("Training"),
-        page.picture(curve, "learning curve"),
+        page.image(curve, "learning curve"),
         page.heading("The same by hand"),
         page.code("\n".join(commands)),
         page.note(
