@@ -1,4 +1,4 @@
-"""Segmentations side by side, and the page."""
+"""Segmentations side by side."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_colours_are_the_papers() -> None:
     assert painted[1, 0].argmax() == 0
 
 
-def test_the_picture_shows_what_differs() -> None:
+def test_the_figure_shows_what_differs() -> None:
     image = np.random.default_rng(0).uniform(1, 2, (16, 16, 8)).astype(np.float32)
     truth = np.zeros((16, 16, 8), np.uint8)
     truth[4:9, 4:9, 5] = 1
     example = Example("case", image, truth, {"same": truth, "nothing": np.zeros_like(truth)})
     png = draw_examples([example], targets=BRATS.targets)
-    picture = np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int)
-    green = (picture[..., 1] > picture[..., 0] + 30) & (picture[..., 1] > picture[..., 2] + 30)
+    pixels = np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int)
+    green = (pixels[..., 1] > pixels[..., 0] + 30) & (pixels[..., 1] > pixels[..., 2] + 30)
     quarters = np.array_split(green[: int(0.8 * len(green))], 4, axis=1)
     truth_shown, same, nothing, image_shown = (part.sum() for part in quarters)
     assert truth_shown > 100
@@ -54,8 +54,8 @@ def test_dice_and_choice() -> None:
 
 def green(png: bytes, columns: int) -> list[int]:
     """How much of each column of panels is painted in the colour of edema."""
-    picture = np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int)
-    painted = (picture[..., 1] > picture[..., 0] + 30) & (picture[..., 1] > picture[..., 2] + 30)
+    pixels = np.asarray(Image.open(BytesIO(png)).convert("RGB")).astype(int)
+    painted = (pixels[..., 1] > pixels[..., 0] + 30) & (pixels[..., 1] > pixels[..., 2] + 30)
     return [
         int(part.sum())
         for part in np.array_split(painted[: int(0.8 * len(painted))], columns, axis=1)

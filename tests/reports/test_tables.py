@@ -7,7 +7,7 @@ from factorizer.reports.tables import body, latex_table, markdown_mark
 from testkit.invented import entries, scores
 
 
-def test_best_and_second_are_marked_and_ties_alike() -> None:
+def test_best_and_second_are_marked_and_ties_have_the_same_mark() -> None:
     same = [
         Entry("a", scores(0.8, 1)),
         Entry("b", scores(0.8, 1)),

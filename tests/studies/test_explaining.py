@@ -59,9 +59,8 @@ def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
     with torch.no_grad():
         for start in (0, 8):
             patch = torch.from_numpy(image[None, ..., start : start + 16])
-            expected[..., start : start + 16] += Viewer(predictor.networks[0], layers)(patch)[
-                0
-            ].numpy()
+            seen = Viewer(predictor.networks[0], layers)(patch)
+            expected[..., start : start + 16] += seen[0].numpy()
             count[start : start + 16] += 1
     np.testing.assert_allclose(view.components, expected / count, rtol=1e-4, atol=1e-5)
 
@@ -171,9 +170,8 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_continue(
     }
     references = References({case.name: case for case in cohort.cases}, cohort.label_values)
     explainer = Explainer(models, layers, tmp_path / "out", references=references, volumes=True)
-    need = (
-        5 * 4 * 8 * 24**3
-    )  # of the U-Net's eight channels; a Factorizer's head of eight has one picture
+    # five copies of the U-Net's eight channels; a Factorizer's head of eight has one component
+    need = 5 * 4 * 8 * 24**3
     monkeypatch.setattr("factorizer.studies.explaining.usable_bytes", lambda: need - 1)
     with pytest.raises(DataError, match="8 components of a layer take"):
         explainer.explain(cohort.cases[0])
@@ -210,8 +208,8 @@ def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_compo
     )
     assert result.exit_code == 0, result.output
     assert "vessel" in result.stdout
-    pictures = np.load(tmp_path / "out" / "Image_00L" / "swin-factorizer-layer1.npz")["pictures"]
-    assert pictures.shape == (32, 32, 1)
+    components = np.load(tmp_path / "out" / "Image_00L" / "swin-factorizer-layer1.npz")["pictures"]
+    assert components.shape == (32, 32, 1)
 
 
 def test_a_bug_in_one_case_leaves_the_others_explained(

@@ -39,8 +39,8 @@ def test_the_command_line(tmp_path: Path) -> None:
     command += ["-p", f"truth={data / 'labelsTr'}", "-p", str(tmp_path / "empty")]
     result = CliRunner().invoke(app, command)
     assert result.exit_code == 0, result.output
-    with Image.open(tmp_path / "figure.png") as picture:
-        assert picture.width > picture.height
+    with Image.open(tmp_path / "figure.png") as figure:
+        assert figure.width > figure.height
     assert "already exists" in CliRunner().invoke(app, command).stderr
     other = [*command[:7], str(tmp_path / "other.png"), *command[8:]]
     wrong = CliRunner().invoke(app, [*other, "--cases", "nobody"])
@@ -92,8 +92,8 @@ def test_the_command_line_on_scans_without_references(tmp_path: Path) -> None:
         file = tmp_path / f"figure{len(extra)}.png"
         result = CliRunner().invoke(app, [*command, "-o", str(file), *extra])
         assert result.exit_code == 0, result.output
-        with Image.open(file) as picture:
-            widths.append(picture.width)
+        with Image.open(file) as figure:
+            widths.append(figure.width)
     assert widths[0] < widths[1]  # with references there is a column of them
 
 

@@ -36,8 +36,8 @@ ReferenceSystem = Annotated[
     typer.Option(
         "--reference-system",
         metavar="NAME",
-        help="The system that is tested against the others. [default: the first]",
-        show_default=False,
+        help="The system that is tested against the others.",
+        show_default="the first",
     ),
 ]
 

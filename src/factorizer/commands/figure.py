@@ -15,8 +15,8 @@ Names = Annotated[
     typer.Option(
         "--cases",
         metavar="NAMES",
-        help="The cases to show, separated by commas. [default: some from worst to best]",
-        show_default=False,
+        help="The cases to show, separated by commas.",
+        show_default="some from worst to best",
     ),
 ]
 Rows = Annotated[
@@ -25,16 +25,16 @@ Rows = Annotated[
         "--rows",
         min=1,
         max=100,
-        help="How many cases to show if they are not named. [default: 4]",
-        show_default=False,
+        help="How many cases to show if they are not named.",
+        show_default="4",
     ),
 ]
 Channel = Annotated[
     str | None,
     typer.Option(
         "--channel",
-        help="The channel to draw on. [default: the preset's first]",
-        show_default=False,
+        help="The channel to draw on.",
+        show_default="the preset's first",
     ),
 ]
 

@@ -56,9 +56,8 @@ OtherReferences = Annotated[
         "-r",
         "--references",
         metavar="DIR",
-        help="True labels: a folder of files, or a data set. [default: those of the images' own "
-        "data set]",
-        show_default=False,
+        help="True labels: a folder of files, or a data set.",
+        show_default="those of the images' own data set",
     ),
 ]
 MaskSuffix = Annotated[

@@ -48,7 +48,7 @@ def code(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-def picture(png: bytes, description: str) -> str:
+def image(png: bytes, description: str) -> str:
     """A PNG inside the page."""
     content = b64encode(png).decode()
     return f'<img alt="{escape(description)}" src="data:image/png;base64,{content}">'
