@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -102,9 +103,7 @@ def cross_validate(
         )
         raise_if_stopped(result.signal)
         if result.missing:
-            listed = ", ".join(map(str, result.missing))
-            file = result.run.scores_file
-            say(f"not finished yet: fold {listed}; {file} is written when all are finished")
+            say_missing(result.missing, result.run.scores_file)
         if result.scores_file is not None:
             print_scores(result.scores_file)
 
@@ -113,6 +112,11 @@ def raise_if_stopped(number: int) -> None:
     """End as a signal ends a command, if a training saved and stopped because of one."""
     if number:
         raise Interrupted(number)
+
+
+def say_missing(folds: Sequence[int], file: Path) -> None:
+    listed = ", ".join(map(str, folds))
+    say(f"not finished yet: fold {listed}; {file} is written when all are finished")
 
 
 def print_scores(file: Path) -> None:

@@ -98,17 +98,9 @@ def train_fold(
 ) -> Outcome:
     """Train on all folds except one, and score the last weights on that one.
 
-    Args:
-        preset: The data, the network and the training.
-        data: The data set: its folder, or a list of cases.
-        out: The folder of the run. The fold goes to OUT/foldK.
-        fold: The fold that is held out. "all" holds out none, and has no scores.
-        split: A file that says which case is in which fold. Otherwise folds are drawn.
-        resume: Whether a fold that was stopped is resumed.
-        init: A trained model (RUN/foldK or zoo:NAME) whose weights are used where they fit.
-        machine: Devices, precision and workers.
-        callbacks: Further callbacks for Lightning's trainer.
-        progress: Where lines and bars go.
+    This is the inner part of `train`. It takes the preset as it is. The fold goes to OUT/foldK.
+    `callbacks` are further callbacks for Lightning's trainer. The other arguments are those of
+    `train`.
 
     Example:
         >>> preset = factorizer.load_preset("hippocampus")  # doctest: +SKIP
@@ -181,17 +173,17 @@ class Session:
         self.start = start
         self.machine = machine
         self.progress = progress
+        training = preset.training
         held_out = bool(cases.held_out)
-        every = validation_interval(preset.training) if held_out else None
         self.checkpoints = Checkpoints(
             fold,
-            every=preset.training.checkpoint_every,
-            validate_every=every,
+            every=training.checkpoint_every,
+            validate_every=validation_interval(training) if held_out else None,
             start_step=start.step,
         )
-        report = ReportProgress(progress, preset.training.batch_size)
+        report = ReportProgress(progress, training.batch_size)
         self.trainer = make_trainer(
-            preset.training,
+            training,
             fold,
             [self.checkpoints, StopOnSignal(self.checkpoints), report, *callbacks],
             machine,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -139,21 +140,22 @@ def cross_validate(
     cohort = read_cohort(data, mask_suffix=settled.data.mask_suffix)
     folds, _ = settle_folds(run, cohort, settled, split)
     numbers = list(folds) if fold is None else [fold]
+    train_one = partial(
+        train_fold,
+        settled,
+        data=data,
+        out=run.path,
+        split=split,
+        resume=True,
+        init=init,
+        machine=machine,
+        callbacks=callbacks,
+        progress=progress,
+    )
     for place, number in enumerate(numbers, start=1):
         if is_leader() and len(numbers) > 1:
             progress.say(f"fold {number} ({place} of {len(numbers)})")
-        outcome = train_fold(
-            settled,
-            data=data,
-            out=run.path,
-            fold=number,
-            split=split,
-            resume=True,
-            init=init,
-            machine=machine,
-            callbacks=callbacks,
-            progress=progress,
-        )
+        outcome = train_one(fold=number)
         if outcome.signal:
             return CrossValidation(run, signal=outcome.signal)
     return pool_folds(run, list(folds), settled) if is_leader() else CrossValidation(run)
