@@ -33,19 +33,19 @@ def make_page(
     parts = [
         page.paragraph(INTRODUCTION),
         scores_table(means),
-        page.picture(
+        page.image(
             figures.segmentations, "segmentations of four unseen cases, from the worst to the best"
         ),
         page.note("Four unseen cases from the worst to the best by mean Dice of the two models."),
-        page.picture(figures.boxes, "box plots of Dice"),
+        page.image(figures.boxes, "box plots of Dice"),
         page.heading("What the first and the last layer see"),
-        page.picture(figures.components, "spatial components of two NMF layers"),
+        page.image(figures.components, "spatial components of two NMF layers"),
         page.note(
             "The best of the four cases. Above each component is the region that it agrees with "
             "best, and the Dice at its best threshold."
         ),
         page.heading("Training"),
-        page.picture(figures.curve, "learning curve"),
+        page.image(figures.curve, "learning curve"),
         page.heading("The same by hand"),
         page.code("\n".join(list_commands(settings))),
         page.note(

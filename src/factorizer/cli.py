@@ -23,7 +23,8 @@ from factorizer.commands import (
     tune,
     zoo,
 )
-from factorizer.commands.console import Json, SafeConsole, print_json, print_line
+from factorizer.commands.console import SafeConsole, print_json, print_line
+from factorizer.commands.options import Json
 from factorizer.commands.program import DEBUG, Program
 from factorizer.models.registry import SYSTEMS
 

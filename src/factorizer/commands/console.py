@@ -7,7 +7,7 @@ markup. A character that would steer the terminal is printed as an escape sequen
 from __future__ import annotations
 
 import json as jsonlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,12 +16,9 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from factorizer.commands.options import Json as Json
-from factorizer.errors import FactorizerError
 from factorizer.words import printable
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
     from rich.table import Table
 
     from factorizer.data.cases import Problem
@@ -56,13 +53,6 @@ def print_marked(mark: str, color: str, text: str) -> None:
     """Print a line on standard error that begins with a coloured word."""
     line = Text.assemble((mark, color), " ", printable(text))
     SafeConsole(stderr=True).print(line, soft_wrap=True)
-
-
-def refuse_existing(*files: Path) -> None:
-    """Refuse to overwrite a file."""
-    for file in files:
-        if file.exists():
-            raise FactorizerError(f"{file} already exists; give another name")
 
 
 def print_table(table: Table) -> None:
@@ -160,31 +150,3 @@ def say(text: str, console: Console | None = None) -> None:
     """Print a line on standard error. It is never cut or wrapped."""
     console = console or SafeConsole(stderr=True)
     console.print(Text(printable(text)), soft_wrap=True)
-
-
-def track(items: Sequence[Any], label: str) -> Iterator[Any]:
-    """The items one by one, with a bar on standard error that vanishes at the end."""
-    with progress_bar() as progress:
-        yield from progress.track(items, description=label)
-
-
-def progress_bar() -> Progress:
-    """A bar on standard error, if that is a terminal. It vanishes at the end."""
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        Task,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    class Description(TextColumn):
-        """The work, or the name of the current case."""
-
-        def render(self, task: Task) -> Text:
-            return plain(task.description, "progress.description")
-
-    console = SafeConsole(stderr=True)
-    columns = (Description(""), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

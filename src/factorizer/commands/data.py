@@ -17,12 +17,12 @@ from factorizer.commands.console import (
     print_line,
     print_problem,
     print_table,
-    refuse_existing,
     say,
     say_written,
 )
 from factorizer.commands.program import exit_for
 from factorizer.errors import FactorizerError
+from factorizer.files import refuse_existing
 from factorizer.words import count, printable
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ BudgetDevice = Annotated[
     str | None,
     typer.Option(
         "--device",
-        help="Where it will be trained, for --budget: auto, cpu, cuda or mps. [default: auto]",
-        show_default=False,
+        help="Where it will be trained, for --budget: auto, cpu, cuda or mps.",
+        show_default="auto",
     ),
 ]
 FoldCount = Annotated[int, typer.Option("--folds", min=2, max=10_000, help="The number of folds.")]

@@ -126,8 +126,8 @@ RunFolder = Annotated[
         "-o",
         "--output",
         metavar="DIR",
-        help="The folder of the run. [default: runs/PRESET-SYSTEM]",
-        show_default=False,
+        help="The folder of the run.",
+        show_default="runs/PRESET-SYSTEM",
     ),
 ]
 Figure = Annotated[
@@ -148,12 +148,22 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda or mps.")
 Devices = Annotated[
     int | None,
     typer.Option(
-        "--devices", min=1, max=1024, help="Devices per machine. [default: as torchrun or SLURM]"
+        "--devices",
+        min=1,
+        max=1024,
+        help="Devices per machine.",
+        show_default="as torchrun or SLURM started",
     ),
 ]
 Nodes = Annotated[
     int | None,
-    typer.Option("--nodes", min=1, max=10_000, help="Machines. [default: as torchrun or SLURM]"),
+    typer.Option(
+        "--nodes",
+        min=1,
+        max=10_000,
+        help="Machines.",
+        show_default="as torchrun or SLURM started",
+    ),
 ]
 Precision = Annotated[str, typer.Option("--precision", help="32, bf16 or 16.")]
 Accumulate = Annotated[
