@@ -16,7 +16,7 @@ from factorizer.cli import app
 from factorizer.errors import FactorizerError
 from factorizer.evaluation.scores import Score
 from factorizer.inference.load import load
-from factorizer.inspection.settings import nmf_layers
+from factorizer.inspection.settings import settable_layers
 from factorizer.studies.bench import Bench, Timing
 from factorizer.studies.tuning import Tuner, keep_order, tune
 from testkit.small import build_small
@@ -130,7 +130,7 @@ def test_the_tune_command_and_predict(fold: Path, strokes: Path, tmp_path: Path)
     assert np.isfinite([row["dice"] for row in found]).all()
     for name in ("speeds.png", "speeds.json"):
         assert f"written: {fold / name}" in result.stderr
-    as_trained = nmf_layers(load(fold, device="cpu").networks[0])
+    as_trained = settable_layers(load(fold, device="cpu").networks[0])
     assert [layer.num_iters for layer in as_trained] == [5, 5, 5]
     fast = load(fold, device="cpu", speed="fast").predict(
         np.zeros((2, 24, 24, 24)), spacing_mm=(2,) * 3

@@ -18,8 +18,8 @@ from factorizer.inspection.settings import (
     Point,
     Setting,
     matrix_sizes,
-    nmf_layers,
     paper_settings,
+    settable_layers,
 )
 from factorizer.progress import SILENT, Progress
 from factorizer.studies.bench import Bench, make_bench
@@ -98,7 +98,7 @@ def ablate(
 def list_settings(bench: Bench, iterations: int) -> list[Setting]:
     """The network as trained, and the settings of the paper's Fig. 8."""
     preset = bench.predictor.preset
-    layers = len(nmf_layers(bench.network))
+    layers = len(settable_layers(bench.network))
     limits = matrix_sizes(bench.network, preset.in_channels, preset.data.patch_size)
     trained = Setting(TRAINED, 0, ({},) * layers)
     return [

@@ -23,7 +23,7 @@ from factorizer.evaluation.scores import Score
 from factorizer.evaluation.statistics import Difference, compare_pairs
 from factorizer.figures.ablations import Timed, draw_front
 from factorizer.files import write_atomically
-from factorizer.inspection.settings import LayerSetting, nmf_layers
+from factorizer.inspection.settings import LayerSetting, settable_layers
 from factorizer.progress import SILENT, Progress, Task
 from factorizer.runs.find import find_fold
 from factorizer.runs.fold import Fold
@@ -150,7 +150,7 @@ class Tuner:
     def __init__(self, bench: Bench, task: Task | None = None) -> None:
         self.bench = bench
         self.task = task or Task()
-        self.modules = nmf_layers(bench.network)
+        self.modules = settable_layers(bench.network)
         self.trained: Layers = ({},) * len(self.modules)
         self.reference = case_dice(bench.scores(self.trained))
         self.tried: dict[str, Trial | None] = {}
