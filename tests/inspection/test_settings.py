@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from factorizer.inspection.settings import applied, matrix_sizes, nmf_layers, paper_settings
+from factorizer.inspection.settings import applied, matrix_sizes, paper_settings, settable_layers
 from factorizer.nn.blocks import WrappedNMF
 from testkit.small import build_small
 
@@ -40,7 +40,7 @@ def test_a_setting_is_undone() -> None:
         with applied(
             network, [{"bypass": True}, {"num_iters": 1}, {}, {"rank": 2}, {"solver": "mu"}]
         ):
-            assert [layer.bypass for layer in nmf_layers(network)] == [
+            assert [layer.bypass for layer in settable_layers(network)] == [
                 True,
                 False,
                 False,
@@ -50,7 +50,7 @@ def test_a_setting_is_undone() -> None:
             assert not torch.equal(network(x), before)
         assert torch.equal(network(x), before)
     with pytest.raises(ValueError, match="has no NMF layer"):
-        nmf_layers(build_small("nnunet"))
+        settable_layers(build_small("nnunet"))
 
 
 def test_ranks_are_limited_by_the_matrices() -> None:
