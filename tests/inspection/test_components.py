@@ -156,6 +156,7 @@ def test_a_summary_is_over_the_cases_that_have_the_region() -> None:
     assert best_per_region([first, second]) == [second]
 
 
+@pytest.mark.slow
 def test_the_command_line(tumour_run: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_synthetic("brats", data, cases=4, size=24, seed=0)

@@ -41,6 +41,7 @@ def test_solvers_have_the_terms_they_say(variant) -> None:
     assert all(m.solver[:3] in variant.name.lower().replace("multiplicative", "mu") for m in layers)
 
 
+@pytest.mark.slow
 def test_the_command_trains_and_compares(tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_synthetic("isles22", data, cases=4, size=24, seed=0)
