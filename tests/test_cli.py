@@ -127,6 +127,7 @@ def test_profile_prints_a_table_and_writes_rows_and_a_figure(tmp_path: Path) -> 
     assert f"{rows_file} already exists" in again.stderr
 
 
+@pytest.mark.slow
 def test_profile_measures_in_one_run(tmp_path: Path) -> None:
     preset = yaml.safe_load(runner.invoke(app, ["presets", "show", "isles22"]).output)
     preset["data"]["patch_size"], preset["model"]["widths"] = [16, 16, 16], [8, 16]

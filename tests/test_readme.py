@@ -31,6 +31,7 @@ def commands() -> list[str]:
     return [line for line in lines if line.startswith("factorizer ")]
 
 
+@pytest.mark.slow
 def test_commands_run_one_after_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for command in commands():

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -53,10 +54,13 @@ COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def parsed() -> Iterator[tuple[str, ast.Module]]:
+@cache
+def parsed() -> list[tuple[str, ast.Module]]:
     """Every module of the package: its path from the package, and its syntax tree."""
+    modules = []
     for file in sorted(SOURCE.rglob("*.py")):
-        yield file.relative_to(SOURCE).as_posix(), ast.parse(file.read_text())
+        modules.append((file.relative_to(SOURCE).as_posix(), ast.parse(file.read_text())))
+    return modules
 
 
 def layer_of(path: str) -> str:

@@ -205,6 +205,7 @@ def worst_strain(dims: int) -> float:
     return float(total.abs().sum(1).max())
 
 
+@pytest.mark.slow
 def test_the_limit_is_where_deformations_can_fold() -> None:
     """With all control points moved in the directions that are worst for a voxel (Choi and Lee
     2000: 1 / 2.479)."""

@@ -167,6 +167,7 @@ def prepare_all(folder: Path) -> int:
     return len(problems) + sum(not image.any() for image in images)
 
 
+@pytest.mark.slow
 def test_two_processes_may_prepare_the_same_cases(folder: Path) -> None:
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         assert pool.map(prepare_all, [folder] * 4) == [0] * 4

@@ -72,6 +72,7 @@ def sum_of_sample(dataset: PatchDataset, index: int) -> float:
     return dataset[index]["image"].double().sum().item()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_and_another_process_get_the_same(store: CaseStore) -> None:
     first, again = make(store), make(store, length=100)
     torch.manual_seed(9)  # global random numbers have no effect

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 FUZZ = Path(__file__).with_name("fuzz.py")
 FEWEST = 500
 
 
+@pytest.mark.slow
 def test_no_hostile_input_is_taken_wrongly(tmp_path: Path) -> None:
     """No traceback, no hang, no more than 2 GiB, and no success where the right answer is a
     refusal."""

@@ -123,6 +123,7 @@ def test_what_ships_is_complete_and_small() -> None:
     assert sum(file.stat().st_size for file in package.rglob("*") if file.is_file()) < 25e6
 
 
+@pytest.mark.slow
 @needs_real_data
 @pytest.mark.parametrize("name", SHIPPED)
 def test_held_out_scans_are_segmented_as_the_card_says(name: str, tmp_path: Path) -> None:

@@ -179,6 +179,7 @@ def test_a_checkpoint_restores_the_outputs_bit_for_bit(name: str) -> None:
     assert torch.equal(copy.deepcopy(model)(x), model(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "options"),
     [
@@ -202,6 +203,7 @@ def test_exported_and_traced_models_agree_with_eager(name: str, options: dict) -
         torch.testing.assert_close(torch.jit.load(file)(x), expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_compiled_model_agrees_with_eager() -> None:
     model, x = small(widths=(8, 16)).eval(), torch.rand(1, 2, 16, 16, 16)
     with torch.no_grad():

@@ -97,6 +97,7 @@ def test_a_checkpoint_restores_the_network_bit_for_bit(name: str) -> None:
         assert torch.equal(first.eval()(x), second.eval()(x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer_name", ["adamw", "muon"])
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_tiny_batch_is_overfitted(name: str, optimizer_name: str) -> None:
@@ -219,6 +220,7 @@ def train_distributed(rank: int, folder: str) -> None:
     let_threads_finish()
 
 
+@pytest.mark.slow
 def test_distributed_training_runs_with_every_system(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(train_distributed, (str(tmp_path),), nprocs=2)
     assert {path.name for path in tmp_path.glob("done*")} == {"done0", "done1"}

@@ -249,6 +249,7 @@ def test_a_width_that_does_not_divide_is_refused() -> None:
         WrappedNMF(12, GlobalMatricize(8), NMF(), spatial_size=(8, 8, 8))
 
 
+@pytest.mark.slow
 def test_a_compiled_block_agrees_with_eager_in_output_and_gradient() -> None:
     block = make_block(8, ShiftedWindowMatricize(8, 4))
     x, upstream = torch.randn(2, 1, 8, 8, 8, 8)

@@ -229,6 +229,7 @@ def test_tiles_compute_what_the_whole_map_does(solver: str) -> None:
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", [*SOLVERS, *VARIANTS])
 def test_networks_learn_with_every_solver(solver: str) -> None:
     torch.manual_seed(0)

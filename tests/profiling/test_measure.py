@@ -44,6 +44,7 @@ def test_a_forward_step_evaluates_and_a_training_step_reaches_the_parameters() -
     assert grads[0].any()
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_network_and_grows_with_training() -> None:
     forward, training = (
         measure.peak_mib_of_system("nnunet", SMALL, mode) for mode in measure.MODES

@@ -29,6 +29,7 @@ print(peak_mib(build))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_gradients_and_names_stay(name: str) -> None:
     x = torch.randn(1, 2, *SMALL[name]["spatial_size"])
@@ -56,6 +57,7 @@ def test_gradients_and_names_stay(name: str) -> None:
             torch.testing.assert_close(got[key], gradient, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nnunet"])
 def test_memory_is_saved(name: str) -> None:
     kept, again = (

@@ -79,6 +79,7 @@ def test_a_damaged_run_json_is_named_or_does_no_harm(strokes: Path, begun: Path,
         assert f"{begun}/run.json" in said.replace("\n", "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: text[:12])
 def test_a_damaged_cases_json_is_named(strokes: Path, begun: Path, text: str) -> None:
     (begun / "cases.json").write_text(text)
@@ -124,6 +125,7 @@ DAMAGES: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DAMAGES)
 def test_a_checkpoint_of_other_types_or_shapes_is_named(
     strokes: Path, begun: Path, name: str
@@ -150,6 +152,7 @@ def test_a_damaged_best_checkpoint_does_no_harm(strokes: Path, begun: Path, whol
         assert_same(whole, begun)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "content", [b"\xff\xfe\x00", b"step,loss\n1,a\nx,2\n\n3", b"", b"loss\n3\n", b'a,"\n']
 )

@@ -91,6 +91,7 @@ def files_written(logs: Path, out: Path, rank: str) -> set[str]:
     return {line for line in lines if line.startswith(str(out))}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", ["torchrun", "lightning"])
 def test_two_processes_train_as_one(
     strokes: Path, single: Path, tmp_path: Path, launcher: str
@@ -112,6 +113,7 @@ def test_two_processes_train_as_one(
     assert files_written(logs, out, "1") == set()
 
 
+@pytest.mark.slow
 def test_two_processes_go_on_with_what_one_began(
     strokes: Path, single: Path, tmp_path: Path
 ) -> None:

@@ -8,10 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from factorizer.data.synthetic import write_synthetic
 from testkit.places import TESTS
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_any_change_of_its_folder_is_resumed_bit_for_bit(tmp_path: Path) -> None:
     write_synthetic("isles22", tmp_path / "data", cases=3, size=24, seed=0)
     (tmp_path / "work").mkdir()

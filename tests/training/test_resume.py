@@ -140,6 +140,7 @@ def test_a_polite_kill_saves_and_says_how_to_go_on(
     assert_same(whole, run(strokes, tmp_path / "run", resume=True).folder)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_cut_short_is_passed_over(strokes: Path, whole: Path, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="power cut"):
         run(strokes, tmp_path / "run", callbacks=[At(5, crash)])
@@ -272,6 +273,7 @@ t.run(t.Path(sys.argv[1]), t.Path(sys.argv[2]), machine=Machine(device="cpu", wo
 """
 
 
+@pytest.mark.slow
 def test_an_error_in_a_worker_ends_the_training(strokes: Path, tmp_path: Path) -> None:
     """Workers that do not heed signals must still end with their parent."""
     command = [

@@ -63,6 +63,7 @@ def test_the_same_command_gives_the_same_run(strokes: Path, whole: Path, tmp_pat
     assert_same(whole, run(strokes, tmp_path / "again").folder)
 
 
+@pytest.mark.slow
 def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path) -> None:
     other = change_preset(
         PRESET, ["data.channels=[DWI]", "training.max_steps=1", "training.learning_rate=1e-9"]
@@ -121,6 +122,7 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
     """No case is held out: no validation, no best weights, no scores; it predicts as any other."""
     said: list[str] = []
@@ -176,6 +178,7 @@ def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
         make_bench(folder, strokes, device="cpu")
 
 
+@pytest.mark.slow
 def test_the_last_validation_scores_too(
     strokes: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,6 +265,7 @@ def test_a_bad_case_is_left_out(strokes: Path, tmp_path: Path) -> None:
     assert any("strokecase0002" in text and "ADC" in text for text in said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("millimetres", [30.0, 1000.0])
 def test_a_case_with_voxels_that_cannot_be_is_left_out(
     strokes: Path, tmp_path: Path, millimetres: float

@@ -40,6 +40,7 @@ def test_a_polite_kill_in_a_step_that_is_validated_comes_after_the_validation(
     ).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_all_processes_is_no_less_polite(
     strokes: Path, tmp_path: Path, number: int

@@ -109,6 +109,7 @@ def test_the_command_line(strokes: Path, tmp_path: Path) -> None:
     assert runner.invoke(app, [*command, "--resume"]).exit_code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["preparing", "fitting", "scoring"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_ends_with_its_code_and_a_line_how_to_resume(
@@ -228,6 +229,7 @@ def test_cross_validation_runs_or_continues_all_folds_and_pools_them(
     assert means.dice == pytest.approx(sum(row.value for row in rows if row.metric == "dice") / 6)
 
 
+@pytest.mark.slow
 def test_one_fold_of_a_cross_validation(strokes: Path, whole: Path, tmp_path: Path) -> None:
     """As one job of an array; the last to finish pools."""
     shutil.copytree(whole.parent, tmp_path / "run")
