@@ -190,7 +190,7 @@ def test_the_end_of_a_run_on_all_cases_is_in_its_run_json(whole: Path, tmp_path:
 def test_weights_without_deep_supervision_begin_a_run_with_it(
     strokes: Path, tmp_path: Path
 ) -> None:
-    """Its further heads are drawn anew, and that is said."""
+    """Its further heads are drawn at random, and that is said."""
     deep = change_preset(
         PRESET, ["model.widths=[8,16,32]", "training.max_steps=1", "training.learning_rate=1e-9"]
     )
@@ -201,7 +201,7 @@ def test_weights_without_deep_supervision_begin_a_run_with_it(
     tuned = weights(
         run(strokes, tmp_path / "run", deep, init=str(single), progress=Listener(said)).folder
     )
-    assert "drawn anew: heads.1.bias, heads.1.weight" in said
+    assert "drawn at random: heads.1.bias, heads.1.weight" in said
     source = weights(single)
     assert tuned.keys() - source.keys() == {"network.heads.1.bias", "network.heads.1.weight"}
     assert all(torch.allclose(tuned[name], source[name], atol=1e-6) for name in source)
