@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from factorizer.cli import app
 from factorizer.commands import console
+from factorizer.commands.bars import make_bars
 from factorizer.commands.console import (
     add_cells,
     make_table,
@@ -53,9 +54,9 @@ def test_lines_with_markup_have_no_control_characters(capsys: pytest.CaptureFixt
 
 
 def test_a_bar_shows_the_name_of_a_case_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    bar = console.progress_bar()
-    task = bar.add_task(HOSTILE, total=1)
-    shown = bar.columns[0].render(bar.tasks[task])
+    bars = make_bars()
+    row = bars.add_task(HOSTILE, total=1, state="")
+    shown = bars.columns[0].render(bars.tasks[row])
     assert shown.plain == SHOWN
 
 

@@ -174,7 +174,7 @@ def test_a_plan_can_be_used_and_is_not_overwritten(tmp_path: Path) -> None:
     assert "already exists" in again.stderr
     assert (
         runner.invoke(
-            app, ["profile", "--preset", str(file), "--model", "swin-factorizer"]
+            app, ["profile", "--preset", str(file), "--system", "swin-factorizer"]
         ).exit_code
         == 0
     )
@@ -204,7 +204,7 @@ def test_thick_slices_get_their_own_strides(tmp_path: Path) -> None:
     assert load_preset(file).model.strides != 2
     assert (
         runner.invoke(
-            app, ["profile", "--preset", str(file), "--model", "swin-factorizer"]
+            app, ["profile", "--preset", str(file), "--system", "swin-factorizer"]
         ).exit_code
         == 0
     )
@@ -307,4 +307,4 @@ def test_folds_have_the_labelled_cases_and_are_json(tmp_path: Path) -> None:
     assert "fold 1: 1 case\n" in result.output
     result = runner.invoke(app, ["data", "folds", str(folder), "-o", str(tmp_path / "folds.csv")])
     assert result.exit_code == 2
-    assert "ends in .json" in result.output
+    assert "must end in .json" in result.output

@@ -15,7 +15,8 @@ from factorizer.data.images import Volume, VoxelGrid, read_image
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import Preprocessing, prepare_case
 from factorizer.data.spikes import note_spikes
-from factorizer.training.training_cases import prepare_cases
+from factorizer.training.training_cases import TrainingCases, prepare_cases
+from testkit.telling import Listener
 from testkit.writing import random_image, write_msd, write_nifti
 
 PLACE = (3, 4, 5)
@@ -76,11 +77,10 @@ def test_training_names_a_spike_and_keeps_the_case(tmp_path: Path) -> None:
     write_nifti(tmp_path / "set" / "imagesTr" / "case_001.nii.gz", spiked())
     for _ in range(2):  # made, and found in the cache
         settings = Settings(("T1",), {0: 0, 1: 1, 2: 2, 3: 3}, Preprocessing())
-        store, said = (
-            CaseStore(tmp_path / "cache", read_cohort(tmp_path / "set").cases, settings),
-            [],
-        )
-        prepare_cases(store, ["case_000"], ["case_001"], said.append, lambda items, _: items)
+        cohort, said = read_cohort(tmp_path / "set"), []
+        store = CaseStore(tmp_path / "cache", cohort.cases, settings)
+        cases = TrainingCases(cohort, settings, {}, "", ["case_000"], ["case_001"])
+        prepare_cases(store, cases, Listener(said))
         assert len(said) == 1
         assert said[0].startswith("warning: case_001: channel T1 has 1 voxel more than 50 times")
         assert sorted(store.entries) == ["case_000", "case_001"]

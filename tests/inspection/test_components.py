@@ -54,7 +54,7 @@ def test_layers_are_numbered_along_the_data_path() -> None:
     assert [layer.number for layer in choose_layers(layers, "both")] == [1, 5]
     assert [layer.number for layer in choose_layers(layers, "2,4,2")] == [2, 4]
     with pytest.raises(
-        ValueError, match="--layer got '9'; give first, last, both, all, or numbers from 1 to 5"
+        ValueError, match="layer is '9'; give first, last, both, all, or numbers from 1 to 5"
     ):
         choose_layers(layers, "9")
     with pytest.raises(ValueError, match="no blocks that can be looked at"):

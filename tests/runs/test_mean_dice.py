@@ -27,7 +27,7 @@ def test_dice_is_the_mean_over_cases_of_the_mean_over_regions(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("case,value\na,1\n", "no region, metric"),
+        ("case,value\na,1\n", "not region, metric"),
         (HEADER + "a,ET,hd95_mm,1\n", "no row"),
         (HEADER + "a,ET,dice,\n", "line 2: the value is '', not a number"),
         (HEADER + "a,ET,dice,nan\n", "from 0 to 1"),

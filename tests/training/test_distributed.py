@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from factorizer.config import Training
+from factorizer.runs.fold import Fold
 from factorizer.training.environment import NUMBERS, RunError, check_environment, processes_started
 from factorizer.training.machine import Machine, share_batch
 from factorizer.training.trainer import let_threads_finish, make_trainer
@@ -262,5 +263,6 @@ def test_one_of_several_processes_ends_with_a_pause(
         atexit, "unregister", lambda function: function in at_end and at_end.remove(function)
     )
     for _ in range(2):  # as for two folds
-        make_trainer(Training(batch_size=2), tmp_path, [], Machine(device="cpu", devices=devices))
+        machine = Machine(device="cpu", devices=devices)
+        make_trainer(Training(batch_size=2), Fold(tmp_path), [], machine)
     assert at_end == ([let_threads_finish] if devices == 2 else [])

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from factorizer.inspection.settings import Point
 
 app = typer.Typer(no_args_is_help=True, help="Change a model and see what it costs.")
-RESUME = "run the same command to resume"
+RESUME = "stopped; run the same command to resume"
 
 Baseline = Annotated[
     str | None,
