@@ -50,6 +50,7 @@ ANY_KEYWORD = {
     "models/registry.py:build_model": "its overloads name the options of every system",
     "training/log.py:log_hyperparams": "overrides a method of Lightning",
 }
+LONGEST_COMMAND = 40
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -169,6 +170,18 @@ def test_no_two_modules_have_the_same_file_name() -> None:
     del places["__init__.py"]
     del places["nnunet.py"]  # the network and the data layout of the same project
     assert {name: paths for name, paths in places.items() if len(paths) > 1} == {}
+
+
+def test_commands_are_short() -> None:
+    """A command parses, calls one function of the library, and prints."""
+    long = []
+    for path, tree in parsed():
+        for node in ast.walk(tree):
+            if path.startswith("commands/") and isinstance(node, FUNCTIONS):
+                lines = node.end_lineno - node.lineno + 1
+                if lines > LONGEST_COMMAND:
+                    long.append(f"{path}:{node.name} has {lines} lines")
+    assert long == []
 
 
 def test_public_names_resolve() -> None:

@@ -56,9 +56,16 @@ def zoo_presets() -> list[str]:
 
 
 def load_preset(name_or_path: str | Path) -> Preset:
-    """Read a preset that ships with the package, the preset of zoo:NAME, or a YAML file.
+    """Read a preset.
 
-    A name with a slash, or that ends in .yaml or .yml, is the path of a file.
+    Args:
+        name_or_path: The name of a preset that ships with the package, zoo:NAME for the preset of
+            a model of the zoo, or a YAML file. A name with a slash, or that ends in .yaml or .yml,
+            is the path of a file.
+
+    Example:
+        >>> load_preset("hippocampus").data.channels
+        ('MRI',)
     """
     text = str(name_or_path)
     if text.startswith(ZOO):
@@ -112,7 +119,17 @@ def validate_preset(values: dict[str, Any], origin: str) -> Preset:
 
 
 def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
-    """A preset with some fields changed. Each change is path.to.field=value, the value in YAML."""
+    """A preset with some fields changed.
+
+    Args:
+        preset: The preset, which stays as it is.
+        changes: Each is path.to.field=value, with the value in YAML.
+
+    Example:
+        >>> preset = change_preset(load_preset("brats"), ["training.max_steps=100"])
+        >>> preset.training.max_steps
+        100
+    """
     values = preset.model_dump(mode="json")
     for change in changes:
         _, sign, text = change.partition("=")

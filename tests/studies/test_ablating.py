@@ -24,10 +24,6 @@ from factorizer.studies.ablating import (
 )
 from factorizer.studies.bench import make_bench
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
-
 
 class Watch(Progress):
     """Keeps the items that are tracked."""

@@ -32,10 +32,6 @@ from factorizer.studies.views import view_layers
 from factorizer.training.machine import Machine
 from factorizer.training.session import train_fold
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
-
 
 def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
     """An image of two patches and a half, turned in its file: each voxel is the mean of the patches

@@ -21,10 +21,6 @@ from factorizer.studies.bench import Bench, Timing
 from factorizer.studies.tuning import Tuner, keep_order, tune
 from testkit.small import build_small
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::UserWarning", "ignore::DeprecationWarning", "ignore::FutureWarning"
-)
-
 
 class Pretend(Bench):
     """A bench whose numbers are known: each layer's bypass costs some Dice and saves some time."""

@@ -73,6 +73,11 @@ def predict(
             batch_size=batch_size,
             progress=ConsoleProgress(),
         )
+    print_result(result, json=json)
+
+
+def print_result(result: Predictions, *, json: bool) -> None:
+    """Print how many cases were written, skipped and failed. End with their exit code."""
     if json:
         print_json(as_json(result))
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -14,6 +14,9 @@ from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import print_line, print_table, say, scores_table
 from factorizer.commands.stopping import stoppable
 from factorizer.training.signals import Interrupted
+
+if TYPE_CHECKING:
+    from factorizer.training.train import CrossValidation
 
 HeldOut = Annotated[
     str, typer.Option("--fold", help="The fold to hold out. all: train on all cases, no scores.")
@@ -101,11 +104,16 @@ def cross_validate(
             ),
             progress=ConsoleProgress(),
         )
-        raise_if_stopped(result.signal)
-        if result.missing:
-            say_missing(result.missing, result.run.scores_file)
-        if result.scores_file is not None:
-            print_scores(result.scores_file)
+        print_cross_validation(result)
+
+
+def print_cross_validation(result: CrossValidation) -> None:
+    """Print the pooled scores, or which folds are missing."""
+    raise_if_stopped(result.signal)
+    if result.missing:
+        say_missing(result.missing, result.run.scores_file)
+    if result.scores_file is not None:
+        print_scores(result.scores_file)
 
 
 def raise_if_stopped(number: int) -> None:

@@ -39,7 +39,19 @@ SIGNIFICANT = 0.05
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A system to compare: its name and scores, its cost if known, and the facts of its run."""
+    """A system to compare.
+
+    Args:
+        name: The name of the system.
+        scores: Its scores, as `evaluate` returns them or `read_scores` reads them.
+        parameters: Its parameters in millions, if known.
+        gflops: The GFLOPs of a patch, if known.
+        facts: What is known about its run, such as steps, seed and versions.
+
+    Example:
+        >>> entries = [Entry("ours", ours), Entry("theirs", theirs)]  # doctest: +SKIP
+        >>> compare_entries(entries).tests  # doctest: +SKIP
+    """
 
     name: str
     scores: Sequence[Score]
