@@ -192,6 +192,7 @@ def test_one_case_is_written_in_the_singular(tmp_path: Path) -> None:
     assert "in 1 case;" in result.stdout
 
 
+@pytest.mark.slow
 @needs_real_data
 def test_no_scanner_makes_mri_look_like_ct() -> None:
     """A few stroke cases of every shape and voxel size, each by itself, with the channels' names

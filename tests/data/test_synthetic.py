@@ -97,6 +97,7 @@ def tumours(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[np.ndarray, 
     return scans
 
 
+@pytest.mark.slow
 def test_brains_are_plausible(tumours) -> None:
     for image, label in tumours:
         inside = image.any(0)

@@ -150,6 +150,7 @@ def test_scores_without_a_run_are_unknown(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_the_command_shows_them_everywhere(tmp_path: Path) -> None:
     write_run(tmp_path / "long")
     write_run(tmp_path / "short", "training.max_steps=30", start={"data": "/a|b"})

@@ -204,6 +204,7 @@ def test_names_are_the_same_when_they_are_read(tmp_path: Path, name: str) -> Non
     assert read_scores(tmp_path / "scores.csv") == [Score(name, name, "dice", 0.5)]
 
 
+@pytest.mark.slow
 def test_a_large_case_takes_less_than_two_seconds() -> None:
     shape = (240, 240, 155)
     distances = [ball_distance(centre, shape) for centre in ((120, 90, 70), (126, 93, 72))]

@@ -127,6 +127,7 @@ def test_rules_that_cannot_be(tmp_path: Path, text: str, message: str) -> None:
         read_rules(tmp_path / FILE, list(BRATS.regions))
 
 
+@pytest.mark.slow
 def test_a_cross_validation_chooses_and_predict_applies(
     strokes: Path, stroke_run: Path, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def predict(*options: object):
     return invoke("predict", "--device", "cpu", *options)
 
 
+@pytest.mark.slow
 def test_the_scores_of_a_run_are_those_of_predict_and_evaluate(
     data: Path, run: Path, tmp_path: Path
 ) -> None:
@@ -489,6 +490,7 @@ def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) ->
     )
 
 
+@pytest.mark.slow
 def test_predicting_imports_nothing_that_only_training_and_figures_need() -> None:
     code = (
         "import sys; from factorizer.inference import load, predict; "
@@ -514,6 +516,7 @@ def test_the_memory_announced_is_sensible(tmp_path: Path) -> None:
         assert low < wanted < high, shape
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "suffix", ["_1stHO", "-vessels"]
 )  # one that is tried, and one that the preset carries

@@ -52,6 +52,7 @@ def test_the_papers_ten_systems_are_registered_and_have_a_small_version() -> Non
     assert len(SYSTEMS) == 10
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_logits_have_the_size_of_the_image_and_any_sign(name: str) -> None:
     x, _ = batch_of(name)
@@ -67,6 +68,7 @@ def test_logits_have_the_size_of_the_image_and_any_sign(name: str) -> None:
         assert z.shape[2:] == tuple(n // 2**level for n in x.shape[2:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_every_parameter_except_those_listed_gets_a_finite_gradient(name: str) -> None:
     model = build_small(name).train()
@@ -84,6 +86,7 @@ def test_only_transbts_and_unetr_have_unused_parameters() -> None:
     assert [name for name in SYSTEMS if unused_of(name)] == ["transbts", "unetr"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_a_checkpoint_restores_the_network_bit_for_bit(name: str) -> None:
     x, target = batch_of(name)

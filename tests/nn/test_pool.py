@@ -39,6 +39,7 @@ def test_what_autograd_saved_is_not_used_again() -> None:
     assert weight.grad == 3 * (FLOATS // 2)
 
 
+@pytest.mark.slow
 def test_no_more_is_kept_than_allowed_and_other_sizes_go_first() -> None:
     pool = BlockPool(kept_bytes=3 * SMALLEST)
     blocks = [pool.empty((size,), torch.uint8) for size in (2 * SMALLEST, SMALLEST, SMALLEST)]

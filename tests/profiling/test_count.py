@@ -102,6 +102,7 @@ def test_nmf_is_billed_as_the_products_of_its_algorithm(solver: str, rank: int) 
     assert nmf_macs(NMF(rank, iterations, solver), rows, columns) == products
 
 
+@pytest.mark.slow
 def test_settings_changed_after_training_are_counted() -> None:
     def flops(**settings: object) -> int:
         options = build_options(load_preset("isles22"), "swin-factorizer")

@@ -54,6 +54,7 @@ def test_memory_is_that_of_the_network_and_grows_with_training() -> None:
     assert 1 < forward < training < 1000
 
 
+@pytest.mark.slow
 def test_what_lies_in_the_working_directory_is_not_run(tmp_path: Path, monkeypatch) -> None:
     for name in ("factorizer", "torch", "json"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('run from the working directory')")

@@ -36,6 +36,7 @@ class Watch(Progress):
         return iter(items)
 
 
+@pytest.mark.slow
 def test_points_that_are_measured_are_kept_and_the_rest_resumed(
     stroke_run: Path, strokes: Path, tmp_path: Path
 ) -> None:
@@ -61,6 +62,7 @@ def test_numbers_survive_the_file(tmp_path: Path) -> None:
     assert read_points(tmp_path / "points.csv") == [point]
 
 
+@pytest.mark.slow
 def test_the_ablation_command(stroke_run: Path, strokes: Path, tmp_path: Path) -> None:
     model, out = stroke_run / "fold0", tmp_path / "out"
     command = ["ablate", "inference", "--model", str(model), "--data", str(strokes), "-o", str(out)]

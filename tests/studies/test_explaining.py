@@ -61,6 +61,7 @@ def test_components_of_a_whole_image_are_averaged_over_patches() -> None:
     np.testing.assert_allclose(view.components, expected / count, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path: Path) -> None:
     data = tmp_path / "data"
     write_synthetic("brats", data, cases=4, size=24, seed=0)
@@ -150,6 +151,7 @@ def test_files_deep_in_a_data_set_have_its_reference(tmp_path: Path) -> None:
         find_references(tmp_path / "others", files, cases, data)
 
 
+@pytest.mark.slow
 def test_a_case_that_fails_is_in_no_table_and_the_others_continue(
     tmp_path: Path, monkeypatch
 ) -> None:

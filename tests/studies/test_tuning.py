@@ -115,6 +115,7 @@ def tune_command(fold: Path, data: Path) -> list[str]:
     return [*command, "--max-loss", "50%"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("steady_times")
 def test_the_tune_command_and_predict(fold: Path, strokes: Path, tmp_path: Path) -> None:
     command = tune_command(fold, strokes)

@@ -56,6 +56,7 @@ def command(tmp_path: Path) -> list[str]:
     return words
 
 
+@pytest.mark.slow
 def test_the_command_trains_and_compares(command: list[str], tmp_path: Path) -> None:
     result = CliRunner().invoke(app, [*command, "--table", "position"])
     assert result.exit_code == 0, result.output

@@ -68,6 +68,7 @@ TEXTS = (
 FEW_STARTS = ('[{"init": 3}]', '[{"init": null, "step": "x"}]', '[{"held_out": 3}]')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", [*TEXTS, *FEW_STARTS], ids=lambda text: text[:12])
 def test_a_damaged_run_json_is_named_or_does_no_harm(strokes: Path, begun: Path, text: str) -> None:
     (begun / "run.json").write_text(text)
@@ -143,6 +144,7 @@ def test_a_checkpoint_of_other_types_or_shapes_is_named(
     assert resume(strokes, begun)[0] == 0
 
 
+@pytest.mark.slow
 def test_a_damaged_best_checkpoint_does_no_harm(strokes: Path, begun: Path, whole: Path) -> None:
     (begun / "checkpoints" / "last.ckpt").unlink()
     for change in (lambda c: c.update(callbacks={}), lambda c: c.update(global_step="x")):
@@ -187,6 +189,7 @@ def test_the_end_of_a_run_on_all_cases_is_in_its_run_json(whole: Path, tmp_path:
     assert not Fold(tmp_path / "foldall").is_finished
 
 
+@pytest.mark.slow
 def test_weights_without_deep_supervision_begin_a_run_with_it(
     strokes: Path, tmp_path: Path
 ) -> None:

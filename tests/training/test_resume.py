@@ -39,6 +39,7 @@ from testkit.runs import (
 from testkit.telling import Listener
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [1, 3])
 def test_a_run_that_crashed_goes_on_bit_for_bit(
     strokes: Path, whole: Path, tmp_path: Path, step: int

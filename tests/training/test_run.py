@@ -252,6 +252,7 @@ def test_a_loss_that_is_no_number_stops_with_step_and_cases(
         run(strokes, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_bad_case_is_left_out(strokes: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(strokes, copy)

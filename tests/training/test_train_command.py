@@ -205,6 +205,7 @@ def test_an_option_that_a_system_does_not_have_is_refused(strokes: Path, tmp_pat
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_cross_validation_runs_or_continues_all_folds_and_pools_them(
     strokes: Path, whole: Path, tmp_path: Path
 ) -> None:
