@@ -184,6 +184,17 @@ def test_commands_are_short() -> None:
     assert long == []
 
 
+def test_options_are_defined_in_one_module() -> None:
+    """So that an option has one name and one meaning in all commands."""
+    wrong = []
+    for path, tree in parsed():
+        for node in ast.walk(tree):
+            is_option = isinstance(node, ast.Attribute) and node.attr in ("Option", "Argument")
+            if is_option and path != "commands/options.py":
+                wrong.append(f"{path}:{node.lineno}")
+    assert wrong == []
+
+
 def test_public_names_resolve() -> None:
     for name in factorizer.__all__:
         assert getattr(factorizer, name) is not None

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
-from rich.markup import escape
 
-from factorizer import __version__
 from factorizer.commands import (
     ablate,
     compare,
     data,
+    doctor,
     evaluate,
     explain,
     figure,
+    models,
+    options,
     postprocess,
     predict,
     presets,
@@ -23,10 +22,7 @@ from factorizer.commands import (
     tune,
     zoo,
 )
-from factorizer.commands.console import SafeConsole, print_json, print_line
-from factorizer.commands.options import Json
-from factorizer.commands.program import DEBUG, Program
-from factorizer.models.registry import SYSTEMS
+from factorizer.commands.program import Program
 
 app = typer.Typer(
     cls=Program,
@@ -37,37 +33,12 @@ app = typer.Typer(
 )
 
 
-def print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"factorizer {__version__}")
-        raise typer.Exit
-
-
 @app.callback()
-def main(
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version", callback=print_version, is_eager=True, help="Print the version and exit."
-        ),
-    ] = False,
-    debug: Annotated[
-        bool, typer.Option(DEBUG, help="Show the traceback of every error. May stand anywhere.")
-    ] = False,
-) -> None:
-    """`Program` takes --debug from the line before it is parsed; here it is for the help."""
+def main(version: options.Version = False, debug: options.Debug = False) -> None:
+    """`Program` removes --debug before the line is parsed. Here it stands for the help."""
 
 
-@app.command()
-def models(json: Json = False) -> None:
-    """List the systems that can be built, one line each."""
-    if json:
-        print_json([{"name": name, "summary": system.summary} for name, system in SYSTEMS.items()])
-        return
-    for name, system in SYSTEMS.items():
-        print_line(f"[bold]{name:<18}[/] {system.summary}")
-
-
+app.command()(models.models)
 app.add_typer(presets.app, name="presets")
 app.add_typer(data.app, name="data")
 app.command()(profile.profile)
@@ -82,19 +53,4 @@ app.add_typer(figure.app, name="figure")
 app.command()(explain.explain)
 app.add_typer(ablate.app, name="ablate")
 app.command()(tune.tune)
-
-
-@app.command()
-def doctor(json: Json = False) -> None:
-    """Report versions, devices, memory, and which optional parts are present or missing."""
-    from factorizer.doctor import examine
-
-    with SafeConsole(stderr=True).status("Looking at this machine"):
-        findings = examine()
-    if json:
-        print_json([finding.as_dict() for finding in findings])
-        return
-    for finding in findings:
-        mark = "[green]ok     [/]" if finding.present else "[yellow]missing[/]"
-        remedy = "" if finding.present else f" ({finding.remedy})"
-        print_line(f"{mark} {finding.name:<15} {escape(finding.found + remedy)}")
+app.command()(doctor.doctor)

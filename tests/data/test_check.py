@@ -221,7 +221,7 @@ def test_a_report_without_usable_cases_is_still_printed(tmp_path: Path) -> None:
 
 def test_folds_are_written(tmp_path: Path) -> None:
     folder, file = write_isles(tmp_path / "set", cases=6), tmp_path / "folds.json"
-    command = ["data", "folds", str(folder), "-o", str(file), "--folds", "3", "--stratify"]
+    command = ["data", "folds", str(folder), "-o", str(file), "--num-folds", "3", "--stratify"]
     result = runner.invoke(app, command)
     assert result.exit_code == 0, result.output
     content = json.loads(file.read_text())
@@ -298,9 +298,9 @@ def test_folds_have_the_labelled_cases_and_are_json(tmp_path: Path) -> None:
     for options in ((), ("--stratify",)):
         file = tmp_path / f"folds{len(options)}.json"
         result = runner.invoke(
-            app, ["data", "folds", str(folder), "-o", str(file), "--folds", "2", *options]
+            app, ["data", "folds", str(folder), "-o", str(file), "--num-folds", "2", *options]
         )
-        assert result.exit_code == 0, result.output
+        assert result.exit_code == 1, result.output
         folds = json.loads(file.read_text())["folds"]
         assert sorted(folds["0"] + folds["1"]) == [f"sub-strokecase000{i}" for i in (0, 1, 3)]
     assert "not a NIfTI image" in result.output

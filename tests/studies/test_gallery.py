@@ -43,7 +43,7 @@ def test_the_command_line(tmp_path: Path) -> None:
         assert figure.width > figure.height
     assert "already exists" in CliRunner().invoke(app, command).stderr
     other = [*command[:7], str(tmp_path / "other.png"), *command[8:]]
-    wrong = CliRunner().invoke(app, [*other, "--cases", "nobody"])
+    wrong = CliRunner().invoke(app, [*other, "--show", "nobody"])
     assert "not every system has a prediction of nobody" in wrong.stderr
     wrong = CliRunner().invoke(app, [*other, "--channel", "CT"])
     assert "there is no channel 'CT'; choose one of FLAIR, T1, T1Gd, T2" in wrong.stderr

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
+from factorizer.commands import options
 from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     add_cells,
@@ -16,61 +17,34 @@ from factorizer.commands.console import (
     say,
     say_written,
 )
-from factorizer.commands.options import (
-    ONE_MODEL,
-    Changes,
-    Data,
-    Device,
-    Json,
-    Limit,
-    Model,
-    OutputFolder,
-    Preset,
-    Workers,
-)
 from factorizer.commands.stopping import stoppable
 from factorizer.training.environment import check_environment
 
 if TYPE_CHECKING:
     from factorizer.inspection.settings import Point
 
-app = typer.Typer(no_args_is_help=True, help="Change a model and see what it costs.")
+ABOUT = "Change a model and measure how its accuracy changes."
+app = typer.Typer(no_args_is_help=True, help=ABOUT)
 RESUME = "stopped; run the same command to resume"
-
-Baseline = Annotated[
-    str | None,
-    typer.Option("--baseline", metavar="MODEL", help=f"For a dashed line. {ONE_MODEL}"),
-]
-Iterations = Annotated[
-    int, typer.Option("--iterations", min=1, max=1000, help="The largest number of iterations T.")
-]
-Table = Annotated[
-    str,
-    typer.Option(
-        "--table",
-        help="subblocks (Table 3), position (Table 4), both, or solvers (beyond the paper).",
-    ),
-]
-HeldOut = Annotated[int, typer.Option("--fold", min=0, max=9_999, help="The fold to hold out.")]
 
 
 @app.callback()
 def main() -> None:
-    """Change a model and see what it costs."""
+    """Change a model and measure how its accuracy changes."""
 
 
 @app.command()
 def inference(
-    model: Model,
-    data: Data,
-    output: OutputFolder,
-    baseline: Baseline = None,
-    iterations: Iterations = 20,
-    limit: Limit = None,
-    device: Device = "auto",
-    json: Json = False,
+    model: options.Model,
+    data: options.Data,
+    output: options.OutputFolder,
+    baseline: options.Baseline = None,
+    iterations: options.Iterations = 20,
+    limit: options.Limit = None,
+    device: options.Device = "auto",
+    json: options.Json = False,
 ) -> None:
-    """Turn down the layers of a trained Factorizer, as in the paper's Fig. 8.
+    """Simplify the NMF layers of a trained Factorizer (the paper's Fig. 8).
 
     Layers are kept or removed, and iterations and rank are changed. Nothing is trained again.
     The same command resumes an ablation that was stopped.
@@ -99,16 +73,16 @@ def inference(
 
 @app.command()
 def training(
-    preset: Preset,
-    data: Data,
-    output: OutputFolder,
-    table: Table = "both",
-    fold: HeldOut = 0,
-    changes: Changes = None,
-    device: Device = "auto",
-    workers: Workers = 2,
+    preset: options.Preset,
+    data: options.Data,
+    output: options.OutputFolder,
+    table: options.AblationTable = "both",
+    fold: options.HeldOutFold = 0,
+    changes: options.Changes = None,
+    device: options.Device = "auto",
+    workers: options.Workers = 2,
 ) -> None:
-    """Train the variants of the paper's Tables 3 and 4, or the ways to factorize.
+    """Train the variants of the paper's Tables 3 and 4, or compare NMF solvers.
 
     The variants lack NMF, or the MLP, or the position embedding. The same command resumes an
     ablation that was stopped.

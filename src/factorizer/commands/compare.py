@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.text import Text
 
 from factorizer.commands import options
@@ -25,27 +24,12 @@ if TYPE_CHECKING:
 
 MARKS = ("*", "_", "")  # before the best, the second best, and other numbers
 STYLES = {"*": "bold", "_": "underline"}
-Sources = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="[NAME=]RUN_OR_SCORES...", help="Finished runs, folds, or scores.csv files."
-    ),
-]
-ReferenceSystem = Annotated[
-    str | None,
-    typer.Option(
-        "--reference-system",
-        metavar="NAME",
-        help="The system that is tested against the others.",
-        show_default="the first",
-    ),
-]
 
 
 def compare(
-    sources: Sources,
+    sources: options.Sources,
     output: options.OutputFolder,
-    reference: ReferenceSystem = None,
+    reference: options.ReferenceSystem = None,
     data: options.PatientData = None,
     json: options.Json = False,
 ) -> None:

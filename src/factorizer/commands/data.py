@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from rich.markup import escape
@@ -34,53 +34,18 @@ app = typer.Typer(
     no_args_is_help=True, help="Check a data set, plan a preset for it, or make a synthetic one."
 )
 
-MOST_SEED = 2**32 - 1
 MOST_DRAWN = 6  # cases in a figure
-
-CheckedPreset = Annotated[
-    str | None,
-    typer.Option("--preset", metavar="PRESET", help="Check against a preset's channels, labels."),
-]
-Budget = Annotated[
-    str | None,
-    typer.Option(
-        "--budget",
-        metavar="TIME",
-        help="Plan a training that takes this long on this machine: 90m, 2h or 1.5h.",
-    ),
-]
-BudgetDevice = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        help="Where it will be trained, for --budget: auto, cpu, cuda or mps.",
-        show_default="auto",
-    ),
-]
-FoldCount = Annotated[int, typer.Option("--folds", min=2, max=10_000, help="The number of folds.")]
-Seed = Annotated[
-    int, typer.Option("--seed", min=0, max=MOST_SEED, help="The same seed gives the same result.")
-]
-Stratify = Annotated[
-    bool,
-    typer.Option("--stratify", help="Make folds similar in lesion volume. Reads all labels."),
-]
-Kind = Annotated[str, typer.Argument(metavar="KIND", help="brats, isles22 or hippocampus.")]
-CaseCount = Annotated[
-    int, typer.Option("--cases", min=1, max=options.MOST_CASES, help="The number of cases.")
-]
-Size = Annotated[int, typer.Option("--size", min=1, max=512, help="Voxels along the longest axis.")]
 
 
 @app.command()
 def check(
     data: options.DataArgument,
-    preset: CheckedPreset = None,
+    preset: options.CheckedPreset = None,
     mask_suffix: options.MaskSuffix = None,
     figure: options.Figure = None,
     json: options.Json = False,
 ) -> None:
-    """Read every image and label. Print what was found and what is wrong. Errors end with 1."""
+    """Read every image and label. Print what was found and what is wrong."""
     from factorizer.data.check import check_data
     from factorizer.preset_files import load_preset
 
@@ -102,8 +67,8 @@ def check(
 def make_plan(
     data: options.DataArgument,
     output: options.OutputFile,
-    budget: Budget = None,
-    device: BudgetDevice = None,
+    budget: options.Budget = None,
+    device: options.BudgetDevice = None,
     mask_suffix: options.MaskSuffix = None,
     overwrite: options.Overwrite = False,
 ) -> None:
@@ -137,9 +102,9 @@ def make_plan(
 def folds(
     data: options.DataArgument,
     output: options.OutputFile,
-    number: FoldCount = 5,
-    seed: Seed = 0,
-    stratify: Stratify = False,
+    num_folds: options.NumFolds = 5,
+    seed: options.Seed = 0,
+    stratify: options.Stratify = False,
     split: options.Split = None,
     mask_suffix: options.MaskSuffix = None,
 ) -> None:
@@ -150,7 +115,7 @@ def folds(
     refuse_existing(output)
     dealt = make_folds(
         data,
-        num_folds=number,
+        num_folds=num_folds,
         seed=seed,
         stratify=stratify,
         split=split,
@@ -161,15 +126,16 @@ def folds(
     dealt.save(output)
     for fold, names in dealt.folds.items():
         print_line(f"fold {fold}: {count(len(names), 'case')}")
+    exit_for(dealt.problems)
 
 
 @app.command()
 def synth(
-    kind: Kind,
+    kind: options.Kind,
     output: options.OutputFolder,
-    cases: CaseCount = 10,
-    size: Size = 64,
-    seed: Seed = 0,
+    cases: options.CaseCount = 10,
+    size: options.Size = 64,
+    seed: options.Seed = 0,
 ) -> None:
     """Write synthetic scans in the layout of a real data set. They show no patient."""
     from factorizer.data.synthetic import make_synthetic

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from factorizer.commands import options
 from factorizer.commands.bars import ConsoleProgress
@@ -23,30 +21,14 @@ from factorizer.words import count
 if TYPE_CHECKING:
     from factorizer.evaluation.evaluate import Evaluation
 
-HD95Empty = Annotated[
-    str,
-    typer.Option(
-        "--hd95-empty",
-        help="HD95 if one mask is empty: nan, diagonal (of the image), or millimetres.",
-    ),
-]
-PredictionValues = Annotated[
-    str,
-    typer.Option(
-        "--prediction-values",
-        help="Whose label values the predictions have: preset, as `predict` writes them, or "
-        "dataset.",
-    ),
-]
-
 
 def evaluate(
     predictions: options.Predictions,
     references: options.References,
     preset: options.Preset,
     output: options.OutputFile,
-    hd95_empty: HD95Empty = "diagonal",
-    prediction_values: PredictionValues = "preset",
+    hd95_empty: options.EmptyDistance = "diagonal",
+    prediction_values: options.PredictionValues = "preset",
     json: options.Json = False,
 ) -> None:
     """Score predictions against references: Dice, HD95, volumes and lesions.

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from math import isnan
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from factorizer.commands import options
 from factorizer.commands.bars import ConsoleProgress
@@ -27,13 +25,6 @@ if TYPE_CHECKING:
     from factorizer.inspection.alignment import Agreement
 
 COLUMNS = ("layer", "region", "best component", "Dice [95 %]", "chance", "AUC [95 %]", "cases")
-Layers = Annotated[
-    str,
-    typer.Option(
-        "--layer", help="first, last, both, all, or numbers along the data path such as 1,5."
-    ),
-]
-Volumes = Annotated[bool, typer.Option(help="Write the components as NIfTI files (.npz in 2D).")]
 
 
 def explain(
@@ -41,8 +32,8 @@ def explain(
     inputs: options.Inputs,
     output: options.OutputFolder,
     references: options.OtherReferences = None,
-    layer: Layers = "both",
-    volumes: Volumes = True,
+    layer: options.Layers = "both",
+    volumes: options.Volumes = True,
     device: options.Device = "auto",
     json: options.Json = False,
 ) -> None:

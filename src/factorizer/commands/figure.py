@@ -2,41 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from factorizer.commands import options
 from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import print_problems, say_written
-
-Names = Annotated[
-    str | None,
-    typer.Option(
-        "--cases",
-        metavar="NAMES",
-        help="The cases to show, separated by commas.",
-        show_default="some from worst to best",
-    ),
-]
-Rows = Annotated[
-    int | None,
-    typer.Option(
-        "--rows",
-        min=1,
-        max=100,
-        help="How many cases to show if they are not named.",
-        show_default="4",
-    ),
-]
-Channel = Annotated[
-    str | None,
-    typer.Option(
-        "--channel",
-        help="The channel to draw on.",
-        show_default="the preset's first",
-    ),
-]
+from factorizer.commands.program import exit_for
 
 app = typer.Typer(no_args_is_help=True, help="Draw figures of predictions.")
 
@@ -53,9 +24,9 @@ def qualitative(
     predictions: options.PredictionsOfSystems,
     output: options.OutputFile,
     references: options.OtherReferences = None,
-    cases: Names = None,
-    rows: Rows = None,
-    channel: Channel = None,
+    show: options.ShownCases = None,
+    rows: options.Rows = None,
+    channel: options.Channel = None,
 ) -> None:
     """Draw segmentations side by side: a row per case and a column per system.
 
@@ -64,7 +35,7 @@ def qualitative(
     """
     from factorizer.studies.gallery import draw_gallery
 
-    names = [name.strip() for name in cases.split(",")] if cases else None
+    names = [name.strip() for name in show.split(",")] if show else None
     drawn = draw_gallery(
         data,
         preset,
@@ -79,3 +50,4 @@ def qualitative(
     print_problems(drawn.problems)
     for file in drawn.files:
         say_written(file)
+    exit_for(drawn.problems)

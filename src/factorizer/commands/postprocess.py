@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from factorizer.commands import options
 from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     add_cells,
@@ -11,10 +12,14 @@ from factorizer.commands.console import (
     say,
     say_written,
 )
-from factorizer.commands.options import Data, Device, Json, Run
 
 
-def postprocess(run: Run, data: Data, device: Device = "auto", json: Json = False) -> None:
+def postprocess(
+    run: options.Run,
+    data: options.Data,
+    device: options.Device = "auto",
+    json: options.Json = False,
+) -> None:
     """Choose which lesions to drop after prediction, on the held-out cases of a cross-validation.
 
     `factorizer predict --postprocess` applies the rules.

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from factorizer.commands import options
 from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import print_json
-from factorizer.commands.options import (
-    BatchSize,
-    Device,
-    Folds,
-    Inputs,
-    Json,
-    Model,
-    OutputFolder,
-    Resume,
-    Speed,
-)
 from factorizer.commands.program import exit_for
 from factorizer.commands.stopping import stoppable
 from factorizer.errors import FactorizerError
@@ -27,33 +17,21 @@ if TYPE_CHECKING:
     from factorizer.inference.predict import Predictions
 
 ADVICE = "Run the same command with --resume to predict the others"
-Mirrored = Annotated[
-    bool, typer.Option("--tta", help="Average over mirror images, along axes mirrored in training.")
-]
-Postprocess = Annotated[
-    bool, typer.Option("--postprocess", help="Drop lesions by the rules of the run.")
-]
-SaveProbabilities = Annotated[
-    bool,
-    typer.Option(
-        "--save-probabilities", help="Also write <case>_probabilities.nii.gz, regions last."
-    ),
-]
 
 
 def predict(
-    model: Model,
-    inputs: Inputs,
-    output: OutputFolder,
-    folds: Folds = None,
-    tta: Mirrored = False,
-    speed: Speed = "best",
-    postprocess: Postprocess = False,
-    save_probabilities: SaveProbabilities = False,
-    resume: Resume = False,
-    device: Device = "auto",
-    batch_size: BatchSize = 1,
-    json: Json = False,
+    model: options.Model,
+    inputs: options.Inputs,
+    output: options.OutputFolder,
+    folds: options.Folds = None,
+    tta: options.Mirrored = False,
+    speed: options.Speed = "best",
+    postprocess: options.Postprocess = False,
+    save_probabilities: options.SaveProbabilities = False,
+    resume: options.Resume = False,
+    device: options.Device = "auto",
+    batch_size: options.BatchSize = 1,
+    json: options.Json = False,
 ) -> None:
     """Segment images with a trained model. Write a label map on the grid of each image."""
     with stoppable(f"stopped; finished cases are in {output}. {ADVICE}"):

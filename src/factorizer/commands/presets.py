@@ -5,15 +5,15 @@ from __future__ import annotations
 import typer
 from rich.markup import escape
 
+from factorizer.commands import options
 from factorizer.commands.console import goes_to_subcommand, print_json, print_line
-from factorizer.commands.options import Json, PresetArgument
 
 app = typer.Typer(invoke_without_command=True)
 
 
 @app.callback()
-def presets(context: typer.Context, json: Json = False) -> None:
-    """List the presets. A preset has everything about a data set, its model and its training."""
+def presets(context: typer.Context, json: options.Json = False) -> None:
+    """List the presets. A preset describes a data set, its network and its training."""
     if goes_to_subcommand(context, json, "presets show brats"):
         return
     from factorizer.preset_files import load_preset, preset_names
@@ -27,7 +27,7 @@ def presets(context: typer.Context, json: Json = False) -> None:
 
 
 @app.command("show")
-def show_preset(preset: PresetArgument, json: Json = False) -> None:
+def show_preset(preset: options.PresetArgument, json: options.Json = False) -> None:
     """Print a preset as YAML, with a comment per field.
 
     Save it, change it, and give it as --preset FILE.

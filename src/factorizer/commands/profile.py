@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
+from factorizer.commands import options
 from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import plain, print_json, print_table, print_text, say_written
-from factorizer.commands.options import Figure, Json, Preset, RowsFile, Systems
 from factorizer.errors import FactorizerError
 
 if TYPE_CHECKING:
@@ -18,22 +16,6 @@ if TYPE_CHECKING:
 
     from factorizer.profiling.table import Row
 
-Measure = Annotated[
-    bool,
-    typer.Option("--measure", help="Measure time and memory on this CPU, which takes minutes."),
-]
-Rounds = Annotated[
-    int | None,
-    typer.Option("--rounds", min=1, max=1000, help="Timed rounds of --measure, 3 unless given."),
-]
-Scores = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--scores",
-        metavar="NAME=PATH",
-        help="The scores.csv or the run of a system, for its Dice. Repeatable.",
-    ),
-]
 FORMS = {
     "forward_s": ("forward, s", "{:.2f}"),
     "training_s": ("training, s", "{:.2f}"),
@@ -44,14 +26,14 @@ FORMS = {
 
 
 def profile(
-    preset: Preset,
-    system: Systems = None,
-    measure: Measure = False,
-    rounds: Rounds = None,
-    scores: Scores = None,
-    output: RowsFile = None,
-    figure: Figure = None,
-    json: Json = False,
+    preset: options.Preset,
+    system: options.Systems = None,
+    measure: options.Measure = False,
+    rounds: options.Rounds = None,
+    scores: options.SystemScores = None,
+    output: options.RowsFile = None,
+    figure: options.Figure = None,
+    json: options.Json = False,
 ) -> None:
     """Show what each system costs: parameters and FLOPs beside the paper's, time and memory.
 

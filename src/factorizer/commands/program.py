@@ -79,7 +79,7 @@ def exit_for(problems: Iterable[Problem]) -> None:
 
 def describe(error: Exception) -> str:
     if isinstance(error, MemoryError):
-        return "the memory is not sufficient; close other programs, or use a larger machine"
+        return "not enough memory; close other programs, or use a larger machine"
     return str(error)
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.markup import escape
 
 from factorizer.commands import options
@@ -18,20 +17,12 @@ from factorizer.training.signals import Interrupted
 if TYPE_CHECKING:
     from factorizer.training.train import CrossValidation
 
-HeldOut = Annotated[
-    str, typer.Option("--fold", help="The fold to hold out. all: train on all cases, no scores.")
-]
-OneFold = Annotated[
-    int | None,
-    typer.Option("--fold", min=0, max=9_999, help="Train only this fold, as one job of an array."),
-]
-
 
 def train(
     preset: options.Preset,
     data: options.Data,
     output: options.RunFolder = None,
-    fold: HeldOut = "0",
+    fold: options.HeldOutFoldOrAll = "0",
     system: options.System = None,
     init: options.Init = None,
     changes: options.Changes = None,
@@ -73,7 +64,7 @@ def cross_validate(
     preset: options.Preset,
     data: options.Data,
     output: options.RunFolder = None,
-    fold: OneFold = None,
+    fold: options.HeldOutFoldOrEach = None,
     system: options.System = None,
     init: options.Init = None,
     changes: options.Changes = None,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
+from factorizer.commands import options
 from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     add_cells,
@@ -16,28 +15,19 @@ from factorizer.commands.console import (
     say,
     say_written,
 )
-from factorizer.commands.options import Data, Device, Json, Limit, Model
 from factorizer.errors import FactorizerError
 
 if TYPE_CHECKING:
     from factorizer.studies.tuning import Tuning
 
-MaxLoss = Annotated[
-    str,
-    typer.Option(
-        "--max-loss",
-        help="How much mean Dice may fall, such as 0.5%. It holds for the whole 95 % interval.",
-    ),
-]
-
 
 def tune(
-    model: Model,
-    data: Data,
-    max_loss: MaxLoss = "0.5%",
-    limit: Limit = None,
-    device: Device = "auto",
-    json: Json = False,
+    model: options.Model,
+    data: options.Data,
+    max_loss: options.MaxLoss = "0.5%",
+    limit: options.Limit = None,
+    device: options.Device = "auto",
+    json: options.Json = False,
 ) -> None:
     """Find settings that make a trained model faster and keep its Dice.
 
@@ -60,7 +50,7 @@ def tune(
     elif tuning.speeds:
         print_speeds(tuning)
     else:
-        print_text(f"nothing saves time within a loss of {max_loss}; the model stays as it is")
+        print_text(f"No setting saves time within a loss of {max_loss}. The model is unchanged.")
 
 
 def parse_loss(text: str) -> float:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from factorizer.commands import options
 from factorizer.commands.console import (
     add_cells,
     goes_to_subcommand,
@@ -14,7 +15,6 @@ from factorizer.commands.console import (
     print_table,
     say,
 )
-from factorizer.commands.options import Json
 
 if TYPE_CHECKING:
     from factorizer.runs.zoo import RegionDice, ZooModel
@@ -23,7 +23,7 @@ app = typer.Typer(invoke_without_command=True)
 
 
 @app.callback()
-def zoo(context: typer.Context, json: Json = False) -> None:
+def zoo(context: typer.Context, json: options.Json = False) -> None:
     """List the trained models that ship with the package. For research, not for clinical use."""
     if goes_to_subcommand(context, json, "zoo show hippocampus"):
         return
@@ -52,9 +52,7 @@ def describe_dice(dice: RegionDice) -> str:
 
 
 @app.command("show")
-def show_model(
-    name: Annotated[str, typer.Argument(help="A model of the zoo.")], json: Json = False
-) -> None:
+def show_model(name: options.ZooName, json: options.Json = False) -> None:
     """Print the card of a model: data, licence, training, scores, intended use and limits."""
     from factorizer.runs.zoo import describe_model
 
