@@ -43,6 +43,17 @@ def test_orthogonalize_keeps_directions_and_evens_out_singular_values(
     torch.testing.assert_close(inner, evened.diag(), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("smallest", [1e-3, 1e-6, 0])
+def test_float32_orthogonalizes_badly_conditioned_matrices_as_float64(smallest: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    matrix = torch.randn(24, 200, generator=generator, dtype=torch.float64)
+    u, _, v = torch.linalg.svd(matrix, full_matrices=False)
+    values = torch.linspace(1, smallest, 24, dtype=torch.float64) ** 4
+    matrix = u @ values.diag() @ v
+    exact, found = orthogonalize(matrix), orthogonalize(matrix.float())
+    assert (found - exact).norm() < 1e-3 * exact.norm()
+
+
 @pytest.mark.parametrize("scale", [0, 1e-38, 1e-30, 1e-20])
 def test_a_momentum_that_has_died_away_moves_nothing(scale: float) -> None:
     matrix = scale * torch.randn(16, 16, generator=torch.Generator().manual_seed(0))
