@@ -20,20 +20,19 @@ much for a repository.
 
 from __future__ import annotations
 
-import math
 import statistics
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from datetime import date
 from pathlib import Path
 from typing import Annotated
 
 import torch
 import typer
-from filelock import FileLock, Timeout
 from rich.console import Console
 from safetensors.torch import save_file
+from short_training import ShortTraining, claim, patches_of
 from systems_plan import (
     COST_FILE,
     CURVE_CASES,
@@ -56,25 +55,19 @@ from systems_plan import (
     search_file,
     write_rows,
 )
-from torch import nn
-from torch.utils.data import DataLoader
 
-from factorizer.config import Preset, build_options
+from factorizer.config import build_options
 from factorizer.data.cache import CaseStore
-from factorizer.data.patches import PatchDataset
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.files import write_atomically
 from factorizer.hardware import cpu_model
-from factorizer.inference.predictor import Predictor
-from factorizer.models.registry import SYSTEMS, build_model
+from factorizer.models.build import build_network
+from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset
 from factorizer.profiling.table import count_rows
-from factorizer.training.loss import supervised_loss
-from factorizer.training.scoring import score_case
 
 TURNS, STEPS_PER_TURN = 9, 4
 SEARCH_STEPS = 100
-WARMUP, AVERAGE = 20, 0.98
 console = Console()
 app = typer.Typer(add_completion=False, help=__doc__)
 Data = Annotated[
@@ -144,8 +137,8 @@ def time_step(training: Training) -> float:
     return time.perf_counter() - started
 
 
-class Training:
-    """A system in training, and the running average of its weights."""
+class Training(ShortTraining):
+    """A system in training on the cases of some folds, by AdamW."""
 
     def __init__(
         self,
@@ -158,63 +151,25 @@ class Training:
         max_steps: int,
     ) -> None:
         self.plan = make_plan(data)
-        self.preset = change_preset(preset_of(name), [f"training.seed={seed}"])
-        self.batches = iter(self.make_loader(training_folds, max_steps))
-        self.network = draw_network(self.preset)
-        self.averaged = draw_network(self.preset)
-        self.rate = rate
-        self.steps = 0
-        self.optimizer = torch.optim.AdamW(
-            self.network.parameters(), lr=rate, weight_decay=self.preset.training.weight_decay
-        )
-
-    def make_loader(
-        self, folds: Sequence[int], max_steps: int
-    ) -> DataLoader[dict[str, torch.Tensor]]:
-        section, training = self.preset.data, self.preset.training
+        preset = change_preset(preset_of(name), [f"training.seed={seed}"])
         store = CaseStore(WORK / "cache", self.plan.cohort.cases, self.plan.settings)
         names: list[str] = []
-        for fold in folds:
+        for fold in training_folds:
             names += self.plan.folds[fold]
         assert not store.prepare(names)
-        patches = PatchDataset(
-            store,
-            names,
-            length=max_steps * training.batch_size,
-            patch_size=section.patch_size,
-            targets=section.targets,
-            seed=training.seed,
-            augmentation=section.augmentation,
+        super().__init__(
+            lambda: build_network(name, build_options(preset, name), seed=seed),
+            patches_of(store, names, preset, steps=max_steps, in_mm=False),
+            preset,
+            optimizer="adamw",
+            rate=rate,
         )
-        return DataLoader(patches, batch_size=training.batch_size)
 
-    def step(self) -> float:
-        """Train on the next batch, and return its loss."""
-        self.steps += 1
-        training, batch = self.preset.training, next(self.batches)
-        self.optimizer.param_groups[0]["lr"] = self.rate * min(1.0, self.steps / WARMUP)
-        self.network.train()
-        loss = supervised_loss(
-            self.network(batch["image"]),
-            batch["target"],
-            weights=training.deep_supervision_weights,
-            epsilon=training.dice_epsilon,
-        )
-        self.optimizer.zero_grad()
-        loss.backward()
-        self.optimizer.step()
-        update_average(self.averaged, self.network, min(AVERAGE, self.steps / (self.steps + 9)))
-        return loss.item()
-
-    def scores(self, cases: Sequence[str]) -> list[Score]:
+    def scores_of(self, cases: Sequence[str]) -> list[Score]:
         """The scores of the averaged weights."""
-        predictor = Predictor(self.preset, [self.averaged])
-        rows: list[Score] = []
-        for case in cases:
-            rows += score_case(predictor, self.plan.cohort.case(case), self.plan.settings)
-        return rows
+        return self.scores(self.plan.cohort, self.plan.settings, cases)
 
-    def save(self, file: Path) -> None:
+    def save_weights(self, file: Path) -> None:
         """Save the averaged weights in half precision."""
         file.parent.mkdir(parents=True, exist_ok=True)
         weights = {}
@@ -222,22 +177,6 @@ class Training:
             half = value.half() if value.is_floating_point() else value
             weights[name] = half.contiguous()
         save_file(weights, file)
-
-
-def draw_network(preset: Preset) -> nn.Module:
-    """The network of a preset, with weights drawn from its seed."""
-    name = preset.model.name
-    torch.manual_seed(preset.training.seed)
-    return build_model(name, **build_options(preset, name))
-
-
-@torch.no_grad()
-def update_average(averaged: nn.Module, network: nn.Module, keep: float) -> None:
-    for old, new in zip(averaged.state_dict().values(), network.state_dict().values(), strict=True):
-        if old.is_floating_point():
-            old.lerp_(new, 1 - keep)
-        else:
-            old.copy_(new)
 
 
 @app.command()
@@ -250,14 +189,14 @@ def search(context: typer.Context) -> None:
         steps = max(SEARCH_STEPS, round(SECONDS / 3 / step_seconds[name]))
         for rate in RATES:
             file = search_file(name, rate)
-            with claim(file) as free:
+            with claim(file, WORK) as free:
                 if not free:
                     continue
                 training = Training(name, context.obj, others, rate=rate, seed=0, max_steps=steps)
                 # masks of a training that failed are empty, so that its rate is not chosen
                 with suppress(FloatingPointError):
                     run_until(training, steps, f"{name}, rate {rate:g}")
-                write_scores(file, training.scores(cases))
+                write_scores(file, training.scores_of(cases))
 
 
 @app.command()
@@ -268,7 +207,7 @@ def train(context: typer.Context) -> None:
             if seed >= SEEDS.get(name, 1):
                 continue
             folder = OUTPUT / "runs" / f"{name}-{seed}"
-            with claim(folder / "curve.csv") as free:
+            with claim(folder / "curve.csv", WORK) as free:
                 if free and is_searched(name):
                     train_run(name, seed, folder, context.obj)
                 else:
@@ -286,10 +225,10 @@ def train_run(name: str, seed: int, folder: Path, data: Path) -> None:
     for mark in marks:
         run_until(training, mark, f"{name}, rate {rate:g}, seed {seed}")
         kinds = ["time"] * (mark == last) + ["steps"] * (mark == STEPS)
-        scores = training.scores(held_out if kinds else held_out[:CURVE_CASES])
+        scores = training.scores_of(held_out if kinds else held_out[:CURVE_CASES])
         for kind in kinds:
             write_scores(folder / f"scores-{kind}.csv", scores)
-            training.save(WORK / "weights" / f"{name}-{seed}-{kind}.safetensors")
+            training.save_weights(WORK / "weights" / f"{name}-{seed}-{kind}.safetensors")
         dice = mean_dice([row for row in scores if row.case in held_out[:CURVE_CASES]])
         seconds = round(mark * step_seconds, 1)
         curve.append({"step": mark, "seconds": seconds, "dice": round(dice, 4), "rate": rate})
@@ -300,21 +239,8 @@ def train_run(name: str, seed: int, folder: Path, data: Path) -> None:
 def run_until(training: Training, step: int, label: str) -> None:
     while training.steps < step:
         loss = training.step()
-        if not math.isfinite(loss):
-            raise FloatingPointError(f"{label}: the loss is {loss} at step {training.steps}")
         if training.steps % 25 == 0:
             console.print(f"{label}: step {training.steps} of {step}, loss {loss:.3f}")
-
-
-@contextmanager
-def claim(file: Path) -> Iterator[bool]:
-    """Whether a result is missing, and no other process makes it now."""
-    (WORK / ".locks").mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(WORK / ".locks" / f"{file.parent.name}-{file.name}", timeout=0):
-            yield not file.exists()
-    except Timeout:
-        yield False
 
 
 @app.command()

@@ -47,9 +47,9 @@ def unused_of(name: str) -> tuple[str, ...]:
     return getattr(import_module(SYSTEMS[name].builder.split(":")[0]), "UNUSED", ())
 
 
-def test_the_papers_ten_systems_are_registered_and_have_a_small_version() -> None:
+def test_the_papers_ten_systems_and_ours_are_registered_and_have_a_small_version() -> None:
     assert list(SYSTEMS) == list(SMALL)
-    assert len(SYSTEMS) == 10
+    assert len(SYSTEMS) == 11
 
 
 @pytest.mark.slow
@@ -138,7 +138,9 @@ def test_systems_without_a_2d_form_say_so(name: str) -> None:
         build_small(name, spatial_size=(32, 32))
 
 
-@pytest.mark.parametrize("name", ["nnunet", "res-unet", "performer", "unetr", "swin-unetr"])
+@pytest.mark.parametrize(
+    "name", ["nnunet", "res-unet", "performer", "unetr", "swin-unetr", "conv-factorizer"]
+)
 def test_the_other_systems_have_a_2d_form(name: str) -> None:
     sizes = {"unetr": (32, 32), "swin-unetr": (64, 64)}
     size = sizes.get(name, (16, 16))
@@ -147,7 +149,9 @@ def test_the_other_systems_have_a_2d_form(name: str) -> None:
     assert y.shape == (1, 1, *size)
 
 
-@pytest.mark.parametrize("name", ["nnunet", "performer", "transbts", "swin-unetr", "nnformer"])
+@pytest.mark.parametrize(
+    "name", ["nnunet", "performer", "transbts", "swin-unetr", "nnformer", "conv-factorizer"]
+)
 def test_another_size_than_at_construction_works(name: str) -> None:
     size = (64, 64, 32) if name in ("swin-unetr", "nnformer") else (32, 16, 16)
     with torch.no_grad():

@@ -36,6 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "global-factorizer": U_SHAPE,
     "local-factorizer": U_SHAPE | {"window": 4},
     "swin-factorizer": U_SHAPE | {"window": 4},
+    "conv-factorizer": U_SHAPE | {"window": 4},
 }
 
 

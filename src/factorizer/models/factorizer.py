@@ -6,7 +6,7 @@ Image Segmentation", Medical Image Analysis 84 (2023) 102706.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Literal
 
@@ -49,18 +49,19 @@ def build_factorizer(
     `window` is 8 unless given; Global Factorizer has none. The initial factors follow from `seed`
     and from the number of the NMF layer along the data path.
     """
-    if mixer not in ("nmf", "none"):
-        raise FactorizerError(f"mixer is {mixer!r}; choose 'nmf' or 'none'")
-    cut = make_matricize(matricize, head_dim, window)
-    layers = count(1)
+    make_nmf = nmf_maker(
+        mixer,
+        make_matricize(matricize, head_dim, window),
+        rank=rank,
+        num_iters=num_iters,
+        solver=solver,
+        tolerance=tolerance,
+        dropout=dropout,
+        seed=seed,
+    )
 
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> FactorizerBlock:
-        mix = mlp = None
-        if mixer == "nmf":
-            own_seed = 1000 * seed + next(layers)
-            nmf = NMF(rank, num_iters, solver, tolerance=tolerance, seed=own_seed)
-            wrapped = WrappedNMF(width, cut, nmf, spatial_size=size, dropout=dropout)
-            mix = ResidualNMF(width, wrapped)
+        mix, mlp = make_nmf(width, size), None
         if mlp_ratio:
             mlp = ResidualMLP(width, round(mlp_ratio * width), dropout=dropout)
         return FactorizerBlock(in_width, width, mixer=mix, mlp=mlp)
@@ -77,6 +78,36 @@ def build_factorizer(
         position_embedding=position_embedding,
         dropout=dropout,
     )
+
+
+def nmf_maker(
+    mixer: Literal["nmf", "none"],
+    cut: Matricize,
+    *,
+    rank: int,
+    num_iters: int,
+    solver: str,
+    tolerance: float,
+    dropout: float,
+    seed: int,
+) -> Callable[[int, tuple[int, ...]], ResidualNMF | None]:
+    """A function that makes the residual NMFs of a network, in the order of the data path.
+
+    It takes the width and the size of a map. It makes none if `mixer` is "none". The initial
+    factors of a layer follow from `seed` and from its number.
+    """
+    if mixer not in ("nmf", "none"):
+        raise FactorizerError(f"mixer is {mixer!r}; choose 'nmf' or 'none'")
+    numbers = count(1)
+
+    def make(width: int, size: tuple[int, ...]) -> ResidualNMF | None:
+        if mixer == "none":
+            return None
+        own_seed = 1000 * seed + next(numbers)
+        nmf = NMF(rank, num_iters, solver, tolerance=tolerance, seed=own_seed)
+        return ResidualNMF(width, WrappedNMF(width, cut, nmf, spatial_size=size, dropout=dropout))
+
+    return make
 
 
 def make_matricize(kind: str, head_dim: int, window: int | Sequence[int] | None) -> Matricize:

@@ -23,10 +23,7 @@ class ConvBlock(nn.Module):
 
     def __init__(self, in_channels: int, out_channels: int, *, dims: int, groups: int) -> None:
         super().__init__()
-        if out_channels % groups:
-            raise FactorizerError(
-                f"{out_channels} channels cannot be normalized in {groups} groups; use a multiple"
-            )
+        check_groups(out_channels, groups)
         self.conv1 = CONV[dims](in_channels, out_channels, 3, padding=1)
         self.norm1 = nn.GroupNorm(groups, out_channels)
         self.conv2 = CONV[dims](out_channels, out_channels, 3, padding=1)
@@ -55,6 +52,14 @@ class ResidualConvBlock(ConvBlock):
     def forward(self, *maps: Tensor) -> Tensor:
         x = join(maps)
         return F.leaky_relu(self.convolve(x) + self.shortcut(x), inplace=True)
+
+
+def check_groups(channels: int, groups: int) -> None:
+    """Raise an error unless so many groups of equal size can be formed."""
+    if channels % groups:
+        raise FactorizerError(
+            f"{channels} channels cannot be normalized in {groups} groups; use a multiple"
+        )
 
 
 def join(maps: Sequence[Tensor]) -> Tensor:

@@ -50,6 +50,19 @@ class FactorizerOptions(GlobalFactorizerOptions, total=False):
     window: int | Sequence[int] | None
 
 
+class ConvFactorizerOptions(UNetOptions, total=False):
+    head_dim: int
+    window: int | Sequence[int] | None
+    rank: int
+    num_iters: int
+    solver: str
+    tolerance: float
+    mixer: Literal["nmf", "none"]
+    groups: int
+    dropout: float
+    seed: int
+
+
 class TransBTSOptions(TypedDict, total=False):
     width: int
     embed_dim: int

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from factorizer.models.options import (
+        ConvFactorizerOptions,
         FactorizerOptions,
         GlobalFactorizerOptions,
         NNFormerOptions,
@@ -90,6 +91,10 @@ SYSTEMS = {
         f"{MODELS}.factorizer:build_factorizer",
         {"matricize": "shifted"},
     ),
+    "conv-factorizer": System(
+        "NMF for context and convolutions for detail: ours, not the paper's",
+        f"{MODELS}.conv_factorizer:build_conv_factorizer",
+    ),
 }
 
 
@@ -128,6 +133,15 @@ def build_model(
     out_channels: int,
     spatial_size: Sequence[int],
     **options: Unpack[FactorizerOptions],
+) -> UNet: ...
+@overload
+def build_model(
+    name: Literal["conv-factorizer"],
+    *,
+    in_channels: int,
+    out_channels: int,
+    spatial_size: Sequence[int],
+    **options: Unpack[ConvFactorizerOptions],
 ) -> UNet: ...
 @overload
 def build_model(

@@ -1,0 +1,130 @@
+"""What the design of the Conv-Factorizer was tried on, and what was tried."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from design_blocks import Choices, build_from_choices
+from systems_plan import COMMON, HALVES
+from torch import nn
+
+from factorizer.config import Preset, build_options
+from factorizer.data.cases import Cohort
+from factorizer.data.folds import Folds, draw_folds, read_folds
+from factorizer.models.build import build_network
+from factorizer.preset_files import change_preset, load_preset
+
+ROOT = Path(__file__).parents[1]
+OUTPUT = ROOT / "docs" / "results" / "design"
+WORK = ROOT / "runs" / "design"  # preprocessed cases, and trainings that have not ended
+
+
+@dataclass(frozen=True)
+class Task:
+    """A data set, and what all trainings on it have in common.
+
+    They learn from all folds except the tuning fold, which scores them.
+    """
+
+    preset: str
+    changes: tuple[str, ...]
+    tuning_fold: int
+    num_folds: int = 5
+    folds_file: str | None = None
+    in_mm: bool = True  # rotate patches in millimetres
+
+
+TASKS = {
+    "hippocampus": Task("hippocampus", tuple(COMMON), tuning_fold=0, in_mm=False),
+    "isles22": Task(
+        "isles22-small",
+        (
+            "data.patch_size=[64,64,32]",  # a size that all systems can take
+            "training.batch_size=2",
+            "inference.overlap=0.25",
+        ),
+        tuning_fold=1,
+        folds_file="folds_published.csv",
+    ),
+    "vessels": Task("chasedb1", (), tuning_fold=0, num_folds=2),
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way to do it: a system or other blocks, changes of the preset, and the optimizer."""
+
+    system: str = "conv-factorizer"
+    changes: tuple[str, ...] = ()
+    choices: Choices | None = None
+    optimizer: str = "muon"
+    rate: float = 1.5e-3
+    note: str = field(default="", compare=False)
+
+
+def of_blocks(note: str, **choices: object) -> Variant:
+    return Variant(choices=Choices(**choices), note=note)  # type: ignore[arg-type]
+
+
+VARIANTS = {
+    "conv-factorizer": Variant(note="the block as it is in the package"),
+    "without-nmf": Variant(changes=("model.mixer=none",), note="the same without NMF"),
+    "group-norm": of_blocks("GroupNorm before NMF", norm="group"),
+    "conv-first": of_blocks("the convolution before NMF", nmf_first=False),
+    "inner-activation": of_blocks("activation inside the branch", conv="inner"),
+    "early-norm": of_blocks("norm and activation before the convolution", conv="before"),
+    "two-convolutions": of_blocks("the block of Res-U-Net after NMF", conv="double"),
+    "two-fine-convolutions": of_blocks(
+        "two convolutions a block at the two finest levels", fine_convs=2
+    ),
+    "depthwise": of_blocks(
+        "a depthwise convolution inside the MLP", conv="depthwise", norm="group"
+    ),
+    "with-mlp": of_blocks("an MLP after the convolution", with_mlp=True),
+    "whole-maps": of_blocks("NMF of whole maps", cut="whole"),
+    "mixed-cuts": of_blocks("NMF of whole maps where they are coarse", cut="mixed"),
+    "coarse-nmf": of_blocks("NMF at the three coarsest levels only", nmf_levels=(2, 3, 4)),
+    "conv-adapter": of_blocks("a convolution of 3 joins skip and decoder", adapter="conv"),
+    "small-heads": Variant(changes=("model.head_dim=4",), note="heads of 4 channels"),
+    "paper-block": of_blocks("the paper's block", conv="mlp"),
+    "res-unet": Variant("res-unet"),
+    "nnunet": Variant("nnunet"),
+    "swin-factorizer": Variant("swin-factorizer"),
+    "local-factorizer": Variant("local-factorizer"),
+    "global-factorizer": Variant("global-factorizer"),
+    "performer": Variant("performer"),
+    "transbts": Variant("transbts"),
+    "unetr": Variant("unetr"),
+    "swin-unetr": Variant("swin-unetr"),
+    "nnformer": Variant("nnformer"),
+}
+
+
+def patients_file(task: str) -> Path:
+    """Which patient each scored case is of. The cases of a patient are averaged before any test."""
+    return OUTPUT / task / "patients.json"
+
+
+def preset_for(task: Task, variant: Variant, *, seed: int) -> Preset:
+    """The preset of a training."""
+    changes = [*task.changes, f"training.seed={seed}", f"model.name={variant.system}"]
+    if variant.system in HALVES:
+        changes.append(f"model.extra={HALVES[variant.system]}")
+    return change_preset(load_preset(task.preset), [*changes, *variant.changes])
+
+
+def network_for(preset: Preset, variant: Variant) -> nn.Module:
+    """The network of a training, with its first weights."""
+    if variant.choices is None:
+        name = variant.system
+        return build_network(name, build_options(preset, name), seed=preset.training.seed)
+    torch.manual_seed(preset.training.seed)
+    return build_from_choices(preset, variant.choices)
+
+
+def folds_for(task: Task, cohort: Cohort, data: Path) -> Folds:
+    if task.folds_file is not None:
+        return read_folds(data / task.folds_file, cohort.cases)
+    return draw_folds(cohort.cases, num_folds=task.num_folds, seed=0)
