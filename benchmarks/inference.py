@@ -30,7 +30,7 @@ from factorizer.inference.load import network_of
 from factorizer.inference.memory import estimate_bytes
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.runs.fold import Fold
-from factorizer.runs.weights import PREFIX
+from factorizer.runs.weights import LAST
 
 OUTPUT = Path(__file__).parents[1] / "docs" / "results" / "inference.md"
 CT = [
@@ -107,7 +107,7 @@ def write_model(folder: Path, preset: Preset) -> Path:
     fold = Fold(folder)
     fold.write_preset(preset)
     state = network_of(preset).state_dict()
-    weights = {f"{PREFIX}{name}": value for name, value in state.items()}
+    weights = {f"{LAST}{name}": value for name, value in state.items()}
     fold.checkpoints.mkdir()
     torch.save({"state_dict": weights}, fold.last_checkpoint)
     return folder

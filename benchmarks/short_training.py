@@ -22,6 +22,7 @@ from factorizer.data.patches import PatchDataset
 from factorizer.evaluation.scores import Score
 from factorizer.inference.predictor import Predictor
 from factorizer.training.loss import supervised_loss
+from factorizer.training.module import EARLY_STEPS, update_average
 from factorizer.training.optimizer import make_optimizer
 from factorizer.training.scoring import score_case
 
@@ -77,7 +78,8 @@ class ShortTraining:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        update_average(self.averaged, self.network, min(AVERAGE, self.steps / (self.steps + 9)))
+        share = min(AVERAGE, self.steps / (self.steps + EARLY_STEPS))
+        update_average(self.averaged, self.network, share)
         if not math.isfinite(loss.item()):
             raise FloatingPointError(f"the loss is {loss.item()} at step {self.steps}")
         return loss.item()
@@ -129,15 +131,6 @@ def patches_of(
         augmentation=data.augmentation,
         spacing_mm=data.spacing_mm if in_mm else None,
     )
-
-
-@torch.no_grad()
-def update_average(averaged: nn.Module, network: nn.Module, keep: float) -> None:
-    for old, new in zip(averaged.state_dict().values(), network.state_dict().values(), strict=True):
-        if old.is_floating_point():
-            old.lerp_(new, 1 - keep)
-        else:
-            old.copy_(new)
 
 
 @contextmanager

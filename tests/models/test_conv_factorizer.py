@@ -80,7 +80,7 @@ def test_half_the_widths_have_at_most_four_million_parameters() -> None:
 @pytest.mark.parametrize("option", ["mixer", "groups", "head_dim"])
 def test_impossible_options_are_refused(option: str) -> None:
     wrong: dict[str, object] = {"mixer": "attention", "groups": 5, "head_dim": 5}
-    with pytest.raises(ValueError, match="choose|multiple|divide"):
+    with pytest.raises(ValueError, match=r"choose|multiple|divide"):
         small(**{option: wrong[option]})
 
 

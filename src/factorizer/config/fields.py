@@ -56,6 +56,7 @@ Displacement = Annotated[float, Field(ge=0, le=400)]
 Distance = Annotated[float, Field(ge=0.5, le=1000)]
 SpacingMm = Annotated[float, Field(ge=0.05, le=100)]
 Weight = Annotated[float, Field(ge=0, le=1e3)]
+AverageShare = Annotated[float, Field(ge=0, lt=1)]
 Dropout = Annotated[float, Field(ge=0, lt=1)]
 LearningRate = Annotated[float, Field(gt=0, le=10, allow_inf_nan=False)]
 

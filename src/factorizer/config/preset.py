@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from factorizer.config.augmentation import MAX_DISPLACEMENT, Affine, Augmentation, Elastic, Flip
 from factorizer.config.fields import (
+    AverageShare,
     Count,
     FoldCount,
     IntensityRange,
@@ -204,6 +205,11 @@ class Training(Section):
     deep_supervision_weights: Weights = setting(
         (1.0, 0.5, 0.25),
         "weights of the loss at full, half and quarter resolution; the first must be above 0",
+    )
+    average_weights: AverageShare = setting(
+        0.0,
+        "share that a step keeps of the running average of weights, such as 0.98; the averaged "
+        "weights are then the model; 0 means that the last weights are",
     )
     gradient_clip: Annotated[float, Field(gt=0, le=1e9)] | None = setting(
         None, "largest norm of the gradient; null means no limit"

@@ -19,7 +19,8 @@ from factorizer.files import read_text
 from factorizer.runs.fold import CONFIG, Fold
 from factorizer.runs.zoo import sha256_of
 
-PREFIX = "network."  # of the network's weights in a checkpoint
+# the network's weights in a checkpoint, and their running average, which is used if it exists
+LAST, AVERAGED = "network.", "averaged."
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 Weights = dict[str, Tensor]
@@ -69,7 +70,10 @@ def read_last_checkpoint(fold: Fold) -> Weights:
     state = checkpoint.get("state_dict") if isinstance(checkpoint, dict) else None
     if not isinstance(state, dict) or not all(isinstance(name, str) for name in state):
         raise ModelError(f"{file} holds no weights by name (state_dict); {remedy_for(fold)}")
-    return {name.removeprefix(PREFIX): value for name, value in state.items()}
+    if not any(name.startswith(AVERAGED) for name in state):
+        return {name.removeprefix(LAST): value for name, value in state.items()}
+    averaged = {name: value for name, value in state.items() if not name.startswith(LAST)}
+    return {name.removeprefix(AVERAGED): value for name, value in averaged.items()}
 
 
 def unreadable(fold: Fold, file: Path, error: Exception) -> ModelError:

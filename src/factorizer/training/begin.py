@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from pathlib import Path
 
 from torch import nn
@@ -62,10 +63,13 @@ def make_module(
     check_outputs(network, training)
     if init is not None:
         initialize(network, init, progress)
+    averaged = deepcopy(network) if training.average_weights else None
     if machine.checkpoint_activations:
         checkpoint_activations(network)
     return Segmentation(
         network,
+        averaged=averaged,
+        average_weights=training.average_weights,
         regions=list(preset.data.regions),
         optimizer=training.optimizer,
         learning_rate=training.learning_rate,

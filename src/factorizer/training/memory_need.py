@@ -27,6 +27,7 @@ from factorizer.training.machine import Machine, share_batch
 TOO_LARGE = ("overflow", "too large", "allocate", "unpack")  # PyTorch's words for such sizes
 BASE = 1.0 * GIB  # Python, PyTorch, Lightning, a patch or two, and the tiles that are computed
 COPIES = 4  # of every weight: itself, its gradient, and two means of AdamW (Muon has one)
+AVERAGED_COPIES = 1  # more, with a running average of weights
 MIXED = 0.6  # the size of maps in mixed precision, relative to full precision
 GRADIENTS = 3  # copies of the largest map that the backward pass holds at a time
 
@@ -100,7 +101,8 @@ def estimate(preset: Preset, machine: Machine, patches: int, device: torch.devic
         ) from None
     size = 1.0 if machine.precision == "32" else MIXED
     maps = size * (kept.total + GRADIENTS * kept.largest)
-    return Need(COPIES * weights, maps, patches)
+    copies = COPIES + (AVERAGED_COPIES if preset.training.average_weights else 0)
+    return Need(copies * weights, maps, patches)
 
 
 def works_in_tiles(module: nn.Module) -> bool:

@@ -25,6 +25,7 @@ from factorizer.training.loss import supervised_loss
 from factorizer.training.optimizer import make_optimizer
 from factorizer.training.schedule import rate_factor
 
+EARLY_STEPS = 9  # an average of few steps keeps less of itself: about their plain mean
 Result = TypeVar("Result")
 ScoreLast = Callable[[str, Sequence[Tensor]], list[Score]]  # a case and its logits in slabs
 
@@ -36,6 +37,8 @@ class Segmentation(LightningModule):
         self,
         network: nn.Module,
         *,
+        averaged: nn.Module | None = None,
+        average_weights: float = 0.0,
         regions: Sequence[str],
         optimizer: str,
         learning_rate: float,
@@ -50,6 +53,8 @@ class Segmentation(LightningModule):
     ) -> None:
         super().__init__()
         self.network = network
+        self.averaged = averaged.requires_grad_(False) if averaged is not None else None
+        self.average_weights = average_weights
         self.regions = list(regions)
         self.optimizer = optimizer
         self.learning_rate = learning_rate
@@ -64,6 +69,11 @@ class Segmentation(LightningModule):
         self.validated: dict[str, dict[str, float]] = {}
         self.score_last: ScoreLast | None = None
         self.scored: dict[str, list[Score]] = {}  # by a validation at the last step
+
+    @property
+    def model(self) -> nn.Module:
+        """What is validated, scored and used later: the averaged weights, if there are any."""
+        return self.network if self.averaged is None else self.averaged
 
     def configure_optimizers(self) -> Any:
         optimizer = make_optimizer(
@@ -124,6 +134,13 @@ class Segmentation(LightningModule):
         self.log("loss", loss.detach(), prog_bar=True, sync_dist=True, logger=False)
         return loss
 
+    def optimizer_step(self, *args: Any, **options: Any) -> None:
+        super().optimizer_step(*args, **options)
+        if self.averaged is not None:
+            step = self.global_step + 1  # Lightning counts this one a little later
+            share = min(self.average_weights, step / (step + EARLY_STEPS))
+            update_average(self.averaged, self.network, share)
+
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         gradients = [weight.grad for weight in self.network.parameters()]
         norms = [gradient.norm() for gradient in gradients if gradient is not None]
@@ -138,7 +155,7 @@ class Segmentation(LightningModule):
         """
         name = batch["case"]
         sliding = replace(self.sliding, device=self.device)
-        logits = list(sliding.slabs(self.network, batch["image"]))
+        logits = list(sliding.slabs(self.model, batch["image"]))
         self.validated[name] = self.dice_of(logits, batch["masks"])
         if self.score_last is not None and self.global_step == self.max_steps:
             self.scored[name] = self.score_last(name, logits)
@@ -160,6 +177,16 @@ class Segmentation(LightningModule):
         means = [fmean(scores.values()) for scores in validated]
         self.log("val_dice", fmean(means), prog_bar=True)
         self.validated.clear()
+
+
+@torch.no_grad()
+def update_average(averaged: nn.Module, network: nn.Module, share: float) -> None:
+    """Move averaged weights towards those of the network, keeping `share` of themselves."""
+    for old, new in zip(averaged.state_dict().values(), network.state_dict().values(), strict=True):
+        if old.is_floating_point():
+            old.lerp_(new, 1 - share)
+        else:
+            old.copy_(new)
 
 
 def is_state_of(optimizer: Any) -> bool:

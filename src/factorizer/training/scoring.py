@@ -85,7 +85,7 @@ class Scoring:
         module.score_last = score
 
     def predictor(self, trainer: Trainer, module: Segmentation) -> Predictor:
-        return Predictor(self.preset, [module.network], device=trainer.strategy.root_device)
+        return Predictor(self.preset, [module.model], device=trainer.strategy.root_device)
 
     def scores(
         self, trainer: Trainer, module: Segmentation, names: Sequence[str], progress: Progress
