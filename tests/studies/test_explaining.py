@@ -14,6 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from factorizer.cli import app
+from factorizer.config.networks import network_of
 from factorizer.data.cases import DataError
 from factorizer.data.images import Volume, VoxelGrid
 from factorizer.data.inputs import read_inputs
@@ -22,7 +23,6 @@ from factorizer.data.preprocess import preprocessing_of
 from factorizer.data.synthetic import write_synthetic
 from factorizer.errors import FactorizerError
 from factorizer.evaluation.references import References
-from factorizer.inference.load import network_of
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.components import Viewer, choose_layers, layers_of
 from factorizer.preset_files import change_preset, load_preset

@@ -15,16 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from factorizer.config import Preset, build_options
+from factorizer.config import Preset
+from factorizer.config.networks import build_system, building_errors
 from factorizer.errors import RunError
 from factorizer.hardware import GIB, choose_device, usable_bytes
-from factorizer.models.registry import build_model
 from factorizer.nn.blocks import Adapter, ResidualMLP, ResidualNMF
 from factorizer.profiling.count import build_without_storage
 from factorizer.training.activations import units_of
 from factorizer.training.machine import Machine, share_batch
 
-TOO_LARGE = ("overflow", "too large", "allocate", "unpack")  # PyTorch's words for such sizes
 BASE = 1.0 * GIB  # Python, PyTorch, Lightning, a patch or two, and the tiles that are computed
 COPIES = 4  # of every weight: itself, its gradient, and two means of AdamW (Muon has one)
 MIXED = 0.6  # the size of maps in mixed precision, relative to full precision
@@ -86,18 +85,11 @@ def advice(preset: Preset, machine: Machine, need: Need, free: float) -> str:
 def estimate(preset: Preset, machine: Machine, patches: int, device: torch.device) -> Need:
     """The memory that one process needs for so many patches at a time."""
     name = preset.model.name
-    try:
-        network = build_without_storage(lambda: build_model(name, **build_options(preset, name)))
+    with building_errors(preset, name):
+        network = build_without_storage(lambda: build_system(preset, name))
         weights = 4.0 * sum(weight.numel() for weight in network.parameters())
         kept = KeptMaps(network, machine, device)
         kept.run(preset.in_channels, preset.data.patch_size)
-    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
-        if not any(sign in str(error) for sign in TOO_LARGE):
-            raise
-        raise RunError(
-            f"a network of model.widths {list(preset.model.widths)} on data.patch_size "
-            f"{list(preset.data.patch_size)} is too large to be computed; lower them"
-        ) from None
     size = 1.0 if machine.precision == "32" else MIXED
     maps = size * (kept.total + GRADIENTS * kept.largest)
     return Need(COPIES * weights, maps, patches)
