@@ -170,11 +170,11 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_continue(
     explainer = Explainer(models, layers, tmp_path / "out", references=references, volumes=True)
     # five copies of the U-Net's eight channels; a Factorizer's head of eight has one component
     need = 5 * 4 * 8 * 24**3
-    monkeypatch.setattr("factorizer.studies.explaining.usable_bytes", lambda: need - 1)
-    with pytest.raises(DataError, match="8 components of a layer take"):
+    monkeypatch.setattr("factorizer.data.capacity.usable_bytes", lambda: need - 1)
+    with pytest.raises(DataError, match="a layer of 8 components takes"):
         explainer.explain(cohort.cases[0])
     assert explainer.rows == {"swin-factorizer": [], "nnunet": []}
-    monkeypatch.setattr("factorizer.studies.explaining.usable_bytes", lambda: need)
+    monkeypatch.setattr("factorizer.data.capacity.usable_bytes", lambda: need)
     explainer.explain(cohort.cases[1])
     assert {row.case for rows in explainer.rows.values() for row in rows} == {cohort.cases[1].name}
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from factorizer.config import Preset
 from factorizer.config.networks import build_system, building_errors
 from factorizer.errors import RunError
-from factorizer.hardware import GIB, choose_device, usable_bytes
+from factorizer.hardware import GIB, choose_device, device_bytes
 from factorizer.nn.blocks import Adapter, ResidualMLP, ResidualNMF
 from factorizer.profiling.count import build_without_storage
 from factorizer.training.activations import units_of
@@ -50,7 +50,7 @@ def check_memory(preset: Preset, machine: Machine) -> Need:
     device = choose_device(machine.device)
     need = estimate(preset, machine, patches, device)
     on_gpu = device.type == "cuda"
-    free = torch.cuda.mem_get_info()[0] if on_gpu else usable_bytes() / local
+    free = device_bytes(device) / (1 if on_gpu else local)
     if need.total > free:
         each = f" in each of {local} processes" if local > 1 else ""
         place = " on the GPU" if on_gpu else ""

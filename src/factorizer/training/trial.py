@@ -28,7 +28,7 @@ from factorizer.data.check import Report
 from factorizer.data.images import canonical_grid, read_label
 from factorizer.data.plan import Plan
 from factorizer.evaluation.label_maps import score_label_maps
-from factorizer.hardware import GIB, available_cores, choose_device, usable_bytes
+from factorizer.hardware import GIB, available_cores, choose_device, device_bytes
 from factorizer.inference.predictor import Predictor
 from factorizer.progress import SILENT, Progress
 from factorizer.training.budget import (
@@ -254,9 +254,7 @@ def training_bytes(preset: Preset) -> float:
 
 def free(device: torch.device) -> float:
     """The memory that a training may use."""
-    if device.type == "cuda":
-        return SAFE * torch.cuda.mem_get_info(device)[0]
-    return SAFE * usable_bytes()
+    return SAFE * device_bytes(device)
 
 
 def describe_machine(device: torch.device) -> str:
