@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 from factorizer.config import Preset
+from factorizer.config.networks import network_of
 from factorizer.data.inputs import read_inputs
 from factorizer.hardware import GIB, cpu_model
-from factorizer.inference.load import network_of
 from factorizer.inference.memory import estimate_bytes
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.runs.fold import Fold

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 GIB = 2**30
 PROCESS = Path("/proc/self/statm")
+STATUS = Path("/proc/self/status")
 MEMORY = Path("/proc/meminfo")
 CONTAINER = Path("/sys/fs/cgroup")
 
@@ -99,3 +100,17 @@ def free_in_container() -> float:
 def usable_bytes() -> float:
     """Memory that this process can have in all: what it holds plus what it can still get."""
     return free_bytes() + held_bytes()
+
+
+def device_bytes(device: torch.device) -> float:
+    """Memory that a training can have on a device: what is free on a GPU, otherwise what this
+    process can have."""
+    import torch
+
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else usable_bytes()
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held so far (Linux only)."""
+    lines = STATUS.read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))

@@ -22,6 +22,7 @@ from factorizer.models.registry import options_of, suggestion
 from factorizer.words import printable
 
 PRESET_FOLDER = resources.files("factorizer") / "presets"
+CONFIG = "config.yaml"  # the preset in the folder of a model; the other files are in runs/
 ZOO = "zoo:"  # comes before the name of a model that ships with the package
 ZOO_FOLDER = Path(str(resources.files("factorizer") / "zoo"))
 
@@ -51,7 +52,7 @@ def zoo_presets() -> list[str]:
     """The models of the zoo. Each holds the preset it was trained with."""
     if not ZOO_FOLDER.is_dir():
         return []
-    folders = [folder for folder in ZOO_FOLDER.iterdir() if (folder / "config.yaml").is_file()]
+    folders = [folder for folder in ZOO_FOLDER.iterdir() if (folder / CONFIG).is_file()]
     return sorted(folder.name for folder in folders)
 
 
@@ -73,7 +74,7 @@ def load_preset(name_or_path: str | Path) -> Preset:
         if name not in zoo_presets():
             hint = suggestion(name, zoo_presets())
             raise PresetError(f"there is no model {text}; `factorizer zoo` lists them{hint}")
-        return parse_preset((ZOO_FOLDER / name / "config.yaml").read_text(), text)
+        return parse_preset((ZOO_FOLDER / name / CONFIG).read_text(), text)
     if Path(text).suffix in (".yaml", ".yml") or "/" in text:
         return parse_preset(read_preset_file(Path(text)), text)
     if text not in preset_names():

@@ -62,6 +62,20 @@ def test_a_bug_in_one_case_is_its_problem(tmp_path: Path, monkeypatch: pytest.Mo
     assert attempt("case7", lambda: 3) == (3, [])
 
 
+def test_debug_shows_the_traceback_of_a_case(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str) -> None:
+        attempt(name, lambda: {}["missing"])
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("factorizer.preset_files.load_preset", fail)
+    for words, shown in (([], False), (["--debug"], True)):
+        said = runner.invoke(cli.app, ["presets", "show", "case7", *words]).stderr
+        assert ("the case case7 failed\nTraceback" in said) == shown
+        assert ("KeyError: 'missing'" in said.partition("Bug:")[0]) == shown
+
+
 def test_the_same_bug_in_many_cases_has_one_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from factorizer.config.networks import network_of
 from factorizer.data.cache import CaseStore, Settings, settings_for
 from factorizer.data.cases import Cohort
 from factorizer.data.check import targets_of
@@ -19,7 +20,6 @@ from factorizer.data.patches import PatchDataset
 from factorizer.data.preprocess import Preprocessing, prepare_case, restore
 from factorizer.preset_files import load_preset
 from testkit.places import REAL_DATA, needs_real_data
-from testkit.small import network_of
 
 COUNTS = {"Task04_Hippocampus": 200, "ISLES-2022": 200, "CHASEDB1": 20}
 LAYOUTS = {"Task04_Hippocampus": "msd", "ISLES-2022": "isles", "CHASEDB1": "pairs"}

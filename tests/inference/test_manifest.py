@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from factorizer.config import Preset
+from factorizer.config.networks import network_of
 from factorizer.data.cases import Case, Source
 from factorizer.evaluation.references import list_labels
 from factorizer.inference import manifest
@@ -25,7 +26,6 @@ from factorizer.inference.predict import Prediction, predict_cases
 from factorizer.inference.predictor import Predictor
 from factorizer.nn.nmf import NMF
 from factorizer.preset_files import change_preset, load_preset
-from testkit.small import network_of
 
 CHANGES = ["model.widths=[8,16]", "model.window=4", "data.patch_size=[16,16,16]"]
 PRESET = change_preset(load_preset("isles22"), CHANGES)

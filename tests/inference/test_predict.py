@@ -427,7 +427,7 @@ def test_a_speed_turns_layers_down(run: Path, tmp_path: Path) -> None:
 def test_a_case_that_does_not_fit_into_memory_is_refused(
     data: Path, run: Path, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(memory, "usable_bytes", lambda: 1e8)
+    monkeypatch.setattr("factorizer.data.capacity.usable_bytes", lambda: 1e8)
     result = predict(
         "-i", data / "imagesTr" / "BRATS_001.nii.gz", "-o", tmp_path, "--model", run / "fold0"
     )

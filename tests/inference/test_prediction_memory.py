@@ -10,7 +10,6 @@ import pytest
 from torch import Tensor, nn
 
 from factorizer.data.cases import Case, Source
-from factorizer.inference import memory
 from factorizer.inference.memory import BASE, check_memory, estimate_bytes
 from factorizer.inference.predict import predict_cases
 from factorizer.inference.predictor import Predictor
@@ -120,7 +119,7 @@ def test_a_network_that_gives_no_numbers_fails_that_case(tmp_path: Path) -> None
 
 
 def test_memory_is_compared_with_what_is_free(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(memory, "usable_bytes", lambda: 1e8)
+    monkeypatch.setattr("factorizer.data.capacity.usable_bytes", lambda: 1e8)
     with pytest.raises(
         ValueError, match=r"good: its prediction takes about .* GiB, and 0\.1 GiB are free"
     ):

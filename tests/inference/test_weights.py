@@ -15,6 +15,7 @@ import torch
 from safetensors.torch import save
 
 from factorizer import NMF
+from factorizer.config.networks import network_of
 from factorizer.errors import ModelError
 from factorizer.files import FileError
 from factorizer.inference.load import load, load_what_fits
@@ -24,7 +25,6 @@ from factorizer.runs.fold import Fold
 from factorizer.runs.weights import read_weights
 from factorizer.runs.zoo import sha256_of, write_model
 from factorizer.training.checkpoints import read_checkpoint
-from testkit.small import network_of
 from testkit.telling import Listener
 
 WEIGHTS, CHECKSUM = "weights.safetensors", "weights.sha256"

@@ -14,6 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from factorizer.cli import app
+from factorizer.config.networks import network_of
 from factorizer.data.cases import DataError
 from factorizer.data.images import Volume, VoxelGrid
 from factorizer.data.inputs import read_inputs
@@ -22,7 +23,6 @@ from factorizer.data.preprocess import preprocessing_of
 from factorizer.data.synthetic import write_synthetic
 from factorizer.errors import FactorizerError
 from factorizer.evaluation.references import References
-from factorizer.inference.load import network_of
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.components import Viewer, choose_layers, layers_of
 from factorizer.preset_files import change_preset, load_preset
@@ -170,11 +170,11 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_continue(
     explainer = Explainer(models, layers, tmp_path / "out", references=references, volumes=True)
     # five copies of the U-Net's eight channels; a Factorizer's head of eight has one component
     need = 5 * 4 * 8 * 24**3
-    monkeypatch.setattr("factorizer.studies.explaining.usable_bytes", lambda: need - 1)
-    with pytest.raises(DataError, match="8 components of a layer take"):
+    monkeypatch.setattr("factorizer.data.capacity.usable_bytes", lambda: need - 1)
+    with pytest.raises(DataError, match="a layer of 8 components takes"):
         explainer.explain(cohort.cases[0])
     assert explainer.rows == {"swin-factorizer": [], "nnunet": []}
-    monkeypatch.setattr("factorizer.studies.explaining.usable_bytes", lambda: need)
+    monkeypatch.setattr("factorizer.data.capacity.usable_bytes", lambda: need)
     explainer.explain(cohort.cases[1])
     assert {row.case for rows in explainer.rows.values() for row in rows} == {cohort.cases[1].name}
 

@@ -6,8 +6,6 @@ from typing import Any
 
 from torch import nn
 
-from factorizer.config import Preset, build_options
-from factorizer.models.build import build_network
 from factorizer.models.registry import build_model
 
 U_SHAPE: dict[str, Any] = {"spatial_size": (16, 16, 16), "widths": (8, 16, 32)}
@@ -43,9 +41,3 @@ SMALL: dict[str, dict[str, Any]] = {
 def build_small(name: str, **options: Any) -> nn.Module:
     """A small network from 2 channels to 1. `options` replace those of its small version."""
     return build_model(name, in_channels=2, out_channels=1, **SMALL[name] | options)
-
-
-def network_of(preset: Preset) -> nn.Module:
-    """The network that a training with this preset starts from."""
-    name = preset.model.name
-    return build_network(name, build_options(preset, name), seed=preset.training.seed)

@@ -145,6 +145,20 @@ def test_a_checkpoint_of_other_types_or_shapes_is_named(
 
 
 @pytest.mark.slow
+def test_a_bug_while_resuming_is_not_blamed_on_the_checkpoint(
+    strokes: Path, begun: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("entries")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("factorizer.training.stream.PatchStream.setup", fail)
+    code, said = resume(strokes, begun)
+    assert code == 70, said
+    assert "Bug: KeyError" in said
+
+
+@pytest.mark.slow
 def test_a_damaged_best_checkpoint_does_no_harm(strokes: Path, begun: Path, whole: Path) -> None:
     (begun / "checkpoints" / "last.ckpt").unlink()
     for change in (lambda c: c.update(callbacks={}), lambda c: c.update(global_step="x")):

@@ -78,12 +78,12 @@ def test_what_cannot_fit_is_refused_with_the_field_to_change(
 ) -> None:
     preset = change_preset(ISLES, changes)
     wanted = check_memory(preset, machine).total
-    monkeypatch.setattr(memory_need, "usable_bytes", lambda: wanted * 0.99)
+    monkeypatch.setattr(memory_need, "device_bytes", lambda device: wanted * 0.99)
     with pytest.raises(
         RunError, match=rf"training needs about .* GiB, and .* GiB are free; {named}"
     ):
         check_memory(preset, machine)
-    monkeypatch.setattr(memory_need, "usable_bytes", lambda: wanted * 1.01)
+    monkeypatch.setattr(memory_need, "device_bytes", lambda device: wanted * 1.01)
     assert check_memory(preset, machine).total == wanted
     two = change_preset(preset, [f"training.batch_size={2 * preset.training.batch_size}"])
     with pytest.raises(

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from factorizer.data.cases import Problem
     from factorizer.evaluation.scores import Score
 
-SHOWN_SAME = 5  # problems of one kind
 WIDEST = 10_000  # columns
 COLORS = {"error": "red", "warning": "yellow", "bug": "red"}
 SCORES = (
@@ -118,14 +117,13 @@ def say_written(file: Path) -> None:
 
 def print_problems(problems: Iterable[Problem]) -> None:
     """Print the first few problems of each kind, and how many more there are."""
-    kinds: dict[tuple[str, str], list[Problem]] = {}
-    for problem in problems:
-        kinds.setdefault((problem.message, problem.remedy), []).append(problem)
-    for same in kinds.values():
-        for problem in same[:SHOWN_SAME]:
+    from factorizer.data.cases import group_problems
+
+    for first, about_others in group_problems(problems):
+        for problem in first:
             print_problem(problem)
-        if len(same) > SHOWN_SAME:
-            say(f"  and {len(same) - SHOWN_SAME} more for the same reason")
+        if about_others:
+            say(about_others)
 
 
 def print_problem(problem: Problem) -> None:

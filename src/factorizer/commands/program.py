@@ -12,10 +12,11 @@
 from __future__ import annotations
 
 import errno
+import logging
 import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,8 +46,22 @@ class Program(TyperGroup):
         return super().main([word for word in words if word != DEBUG], *rest, **options)
 
     def invoke(self, ctx: Any) -> Any:
-        with reported_errors(debug=self.debug):
+        with shown_log() if self.debug else nullcontext(), reported_errors(debug=self.debug):
             return super().invoke(ctx)
+
+
+@contextmanager
+def shown_log() -> Iterator[None]:
+    """Show the log on standard error. It has the tracebacks of cases that failed."""
+    log, handler = logging.getLogger("factorizer"), logging.StreamHandler()
+    level = log.level
+    log.addHandler(handler)
+    log.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
 
 
 @contextmanager

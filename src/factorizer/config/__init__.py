@@ -6,6 +6,7 @@
 | augmentation | the section `data.augmentation` |
 | model | the section `model` |
 | preset | the other sections, and the preset itself |
+| networks | the network that a preset describes; it is not imported here, as it needs torch |
 """
 
 from factorizer.config.augmentation import (

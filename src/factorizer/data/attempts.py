@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from threading import Lock
 from typing import TypeVar
@@ -12,6 +13,7 @@ from factorizer.data.cases import DataError, Problem
 from factorizer.errors import FactorizerError
 
 Result = TypeVar("Result")
+LOG = logging.getLogger(__name__)  # `--debug` shows it
 WRITING = Lock()  # two threads must not choose the same name for their reports
 
 
@@ -28,16 +30,21 @@ def attempt(
             return work(), []
     except raises:
         raise
-    except DataError as error:
-        return None, list(error.problems)
-    except FactorizerError as error:
-        return None, [Problem(case, "", str(error), "the other cases continue")]
-    except OSError as error:
-        file = str(error.filename or "")
-        message = f"it failed ({error.strerror or error})"
-        return None, [Problem(case, file, message, "check the file")]
     except Exception as error:
-        with WRITING:
-            report = write_bug_report(error)
-        message = f"a bug in Factorizer ({type(error).__name__}: {error})"
-        return None, [Problem(case, "", message, f"please report it with {report}", "bug")]
+        LOG.debug("the case %s failed", case, exc_info=True)
+        return None, problems_of(case, error)
+
+
+def problems_of(case: str, error: Exception) -> list[Problem]:
+    """What an error means for its case. A bug gets a report."""
+    if isinstance(error, DataError):
+        return list(error.problems)
+    if isinstance(error, FactorizerError):
+        return [Problem(case, "", str(error), "the other cases continue")]
+    if isinstance(error, OSError):
+        message = f"it failed ({error.strerror or error})"
+        return [Problem(case, str(error.filename or ""), message, "check the file")]
+    with WRITING:
+        report = write_bug_report(error)
+    message = f"a bug in Factorizer ({type(error).__name__}: {error})"
+    return [Problem(case, "", message, f"please report it with {report}", "bug")]

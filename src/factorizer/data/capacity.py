@@ -12,12 +12,12 @@ from factorizer.hardware import GIB, usable_bytes
 REMEDY = "close other programs, resample or crop the image, or use a machine with more memory"
 
 
-def refuse_too_large(case: str, file: str, wanted: float, what: str) -> None:
+def refuse_too_large(case: str, file: str, wanted: float, what: str, remedy: str = REMEDY) -> None:
     """Refuse work on a case that needs more bytes than this process can have."""
     free = usable_bytes()
     if wanted > free:
         message = f"{what} takes about {wanted / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
-        raise DataError(Problem(case, file, message, REMEDY))
+        raise DataError(Problem(case, file, message, remedy))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -53,6 +53,16 @@ class DataError(FactorizerError):
     def about(cls, file: Path | str, message: str, remedy: str, *, case: str = "") -> Self:
         """An error with a single problem."""
         return cls(Problem(case, str(file), message, remedy))
+
+
+def group_problems(problems: Iterable[Problem]) -> Iterator[tuple[Sequence[Problem], str]]:
+    """The first few problems of each kind, and a line about the others of it, often empty."""
+    kinds: dict[tuple[str, str], list[Problem]] = {}
+    for problem in problems:
+        kinds.setdefault((problem.message, problem.remedy), []).append(problem)
+    for same in kinds.values():
+        others = len(same) - MOST_LISTED
+        yield same[:MOST_LISTED], f"  and {others} more for the same reason" if others > 0 else ""
 
 
 def list_some(items: Sequence[str | float]) -> str:

@@ -8,11 +8,10 @@ from typing import Any
 
 from torch import nn
 
-from factorizer.config import Preset, build_options
-from factorizer.errors import ModelError
+from factorizer.config.networks import network_of
+from factorizer.errors import FactorizerError, ModelError
 from factorizer.hardware import choose_device
 from factorizer.inference.predictor import Predictor
-from factorizer.models.build import build_network
 from factorizer.nn.blocks import nmf_layers
 from factorizer.nn.nmf import NMF
 from factorizer.progress import SILENT, Progress
@@ -96,7 +95,7 @@ def load_network(fold: Fold, progress: Progress = SILENT) -> nn.Module:
     """The network of a fold with its weights."""
     try:
         network = network_of(fold.preset)
-    except (ValueError, TypeError, RuntimeError) as error:  # a wrong option can fail in any layer
+    except FactorizerError as error:
         raise ModelError(
             f"{fold.name}/{fold.config_file.name} describes a network that cannot be built: {error}"
         ) from None
@@ -159,9 +158,3 @@ def load_what_fits(network: nn.Module, weights: Weights) -> tuple[list[str], lis
             fits[name] = value
     network.load_state_dict(fits, strict=False)
     return sorted(fits), sorted(own.keys() - fits.keys())
-
-
-def network_of(preset: Preset) -> nn.Module:
-    """The preset's network with weights drawn from its seed."""
-    name = preset.model.name
-    return build_network(name, build_options(preset, name), seed=preset.training.seed)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import prod
 
 from factorizer.config import Data, Preset
-from factorizer.data.capacity import REMEDY
-from factorizer.data.cases import Case, DataError, Problem
+from factorizer.data.capacity import refuse_too_large
+from factorizer.data.cases import Case, DataError
 from factorizer.data.images import canonical_grid, check_count, check_dimensions, open_image
 from factorizer.data.preprocess import check_resampling, resampled_shape
-from factorizer.hardware import GIB, usable_bytes
+from factorizer.hardware import GIB
 
 BASE = 0.8 * GIB  # Python, PyTorch and the weights
 MAPS = 12  # feature maps of full resolution and least width that a network holds at a time, about
@@ -20,12 +20,7 @@ def check_memory(preset: Preset, case: Case, *, batch_size: int, keep_probabilit
     wanted = estimate_bytes(
         preset, case, batch_size=batch_size, keep_probabilities=keep_probabilities
     )
-    free = usable_bytes()
-    if wanted > free:
-        message = (
-            f"its prediction takes about {wanted / GIB:.1f} GiB, and {free / GIB:.1f} GiB are free"
-        )
-        raise DataError(Problem(case.name, "", message, REMEDY))
+    refuse_too_large(case.name, "", wanted, "its prediction")
     return wanted
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from factorizer.data.cases import Case, Problem
+from factorizer.data.cases import Case, Problem, group_problems
 from factorizer.hardware import GIB
 from factorizer.inference.memory import estimate_bytes
 from factorizer.inference.predictor import Predictor
 from factorizer.runs.find import trained_on
 from factorizer.runs.fold import Fold
 from factorizer.words import count
-
-SHOWN_OF_A_KIND = 5
 
 
 def remarks_before(
@@ -64,13 +62,10 @@ def list_pairs(values: Mapping[str, object]) -> str:
 
 def describe_problems(problems: Iterable[Problem]) -> Iterator[str]:
     """The first few problems of each kind, and how many more there are of it."""
-    kinds: dict[tuple[str, str], list[Problem]] = {}
-    for problem in problems:
-        kinds.setdefault((problem.message, problem.remedy), []).append(problem)
-    for same in kinds.values():
-        yield from map(describe_problem, same[:SHOWN_OF_A_KIND])
-        if len(same) > SHOWN_OF_A_KIND:
-            yield f"  and {len(same) - SHOWN_OF_A_KIND} more for the same reason"
+    for first, about_others in group_problems(problems):
+        yield from map(describe_problem, first)
+        if about_others:
+            yield about_others
 
 
 def describe_problem(problem: Problem) -> str:

@@ -10,18 +10,17 @@ the peak of a fresh process minus what it held after its imports (Linux only).
 from __future__ import annotations
 
 import json
-import resource
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from factorizer.hardware import held_bytes, peak_bytes
 from factorizer.nn.pool import KEPT as KEPT  # bytes that the pool may hold beside a network
 
 MODES = ("forward", "training")
@@ -72,11 +71,9 @@ def ratio(seconds: Seconds, name: str, to: str) -> float:
 
 def peak_mib(build: Callable[[], Step]) -> float:
     """MiB that this process needs beyond what it holds now, to build a step and run it once."""
-    held = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    held = held_bytes()
     build()()
-    status = Path("/proc/self/status").read_text().splitlines()
-    peak = next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
-    return (peak - held) / 2**20
+    return (peak_bytes() - held) / 2**20
 
 
 def peak_mib_of_system(name: str, options: Mapping[str, Any], mode: str) -> float | None:

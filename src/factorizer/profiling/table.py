@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from importlib import resources
-from pathlib import Path
 from typing import Any
 
 from factorizer.config import Preset, build_options
+from factorizer.errors import FactorizerError
 from factorizer.hardware import free_bytes
-from factorizer.models.registry import build_model
-from factorizer.preset_files import load_preset
 from factorizer.progress import SILENT, Progress
 
 BYTES_PER_WEIGHT = 4
@@ -60,14 +58,15 @@ def count_rows(
 
 def count_row(preset: Preset, name: str, paper: tuple[float | None, float | None]) -> Row:
     """Count one system."""
+    from factorizer.config.networks import build_system, building_errors
     from factorizer.profiling.count import build_without_storage, count_cost
 
-    build = partial(build_model, name, **build_options(preset, name))
     try:
-        network = build_without_storage(build)
-    except ValueError as error:
+        with building_errors(preset, name):
+            network = build_without_storage(partial(build_system, preset, name))
+            cost = count_cost(network, (preset.in_channels, *preset.data.patch_size))
+    except FactorizerError as error:
         return Row(name, note=f"cannot be built: {error}")
-    cost = count_cost(network, (preset.in_channels, *preset.data.patch_size))
     paper_params_m, paper_gflops = paper
     return Row(
         name,
@@ -79,12 +78,11 @@ def count_row(preset: Preset, name: str, paper: tuple[float | None, float | None
     )
 
 
-def cost_of_run(config: Path) -> tuple[float, float] | None:
-    """Millions of parameters, and GFLOPs of one patch, of a run's network.
+def cost_of_network(preset: Preset) -> tuple[float, float] | None:
+    """Millions of parameters, and GFLOPs of one patch, of a preset's network.
 
     None if it cannot be built.
     """
-    preset = load_preset(config)
     (row,) = count_rows(preset, "", [preset.model.name])
     if row.params is None or row.gflops is None:
         return None
@@ -129,13 +127,14 @@ def measure_time(
     A system whose training does not fit beside the weights of the others is not timed. Its note
     says so.
     """
+    from factorizer.config.networks import build_system
     from factorizer.profiling import measure
 
     room = (USABLE * free_bytes() - measure.KEPT) / MIB
     fitting = systems_that_fit(rows, room)
     with progress.task("time", total=len(measure.MODES) * len(fitting) * (rounds + 1)) as task:
         options = {name: build_options(preset, name) for name in fitting}
-        networks = {name: build_model(name, **options[name]) for name in fitting}
+        networks = {name: build_system(preset, name) for name in fitting}
         seconds: dict[str, dict[str, float]] = {}
         for mode in measure.MODES:
             steps = {}

@@ -21,7 +21,7 @@ from factorizer.config import Preset
 from factorizer.errors import ModelError
 from factorizer.evaluation.scores import Score, read_scores, write_scores
 from factorizer.files import FileError, read_json, read_text, remove_leftovers, write_atomically
-from factorizer.preset_files import ZOO, PresetError, load_preset, to_yaml, zoo_folder
+from factorizer.preset_files import CONFIG, ZOO, PresetError, load_preset, to_yaml, zoo_folder
 from factorizer.runs import records, rules, speeds
 from factorizer.runs.rules import Rules
 from factorizer.runs.speeds import Speed
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 FoldNumber = int | Literal["all"]  # the fold that is held out; all: none is
 PREFIX: Final = "fold"
 ALL: Final = "all"
-CONFIG = "config.yaml"
 
 
 class Fold:

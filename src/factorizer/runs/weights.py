@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from factorizer.errors import ModelError
 from factorizer.files import read_text
-from factorizer.runs.fold import CONFIG, Fold
+from factorizer.preset_files import CONFIG
+from factorizer.runs.fold import Fold
 from factorizer.runs.zoo import sha256_of
 
 # the network's weights in a checkpoint, and their running average, which is used if it exists

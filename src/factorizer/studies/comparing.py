@@ -11,7 +11,7 @@ from factorizer.errors import FactorizerError
 from factorizer.evaluation.compare import Comparison, Entry, compare_entries
 from factorizer.evaluation.scores import read_scores
 from factorizer.files import require_empty_folder, write_atomically
-from factorizer.profiling.table import cost_of_run
+from factorizer.profiling.table import cost_of_network
 from factorizer.progress import SILENT, Progress
 from factorizer.reports.comparison import comparison_files
 from factorizer.runs.facts import read_facts
@@ -59,7 +59,7 @@ def compare(
     found = [find_source(source) for source in sources]
     entries = []
     for source in progress.track(found, "reading"):
-        cost = cost_of_run(source.fold.config_file) if source.fold else None
+        cost = cost_of_network(source.fold.preset) if source.fold else None
         entries.append(load_entry(source.name, source.scores_file, cost))
     patients = find_patients(data, found, entries) if data is not None else None
     comparison = compare_entries(entries, reference=reference, patients=patients)

@@ -10,7 +10,8 @@ from typing import Any
 
 from factorizer.config import Data
 from factorizer.data.attempts import attempt
-from factorizer.data.cases import Case, DataError, Problem
+from factorizer.data.capacity import refuse_too_large
+from factorizer.data.cases import Case, Problem
 from factorizer.data.images import VoxelGrid, check_dimensions, read_image, read_label
 from factorizer.data.inputs import read_inputs
 from factorizer.errors import FactorizerError
@@ -18,7 +19,6 @@ from factorizer.evaluation.references import References
 from factorizer.figures.escapes import escape_cell
 from factorizer.figures.layers import SHOWN, Row, draw_components
 from factorizer.files import csv_text, require_empty_folder, write_atomically
-from factorizer.hardware import GIB, usable_bytes
 from factorizer.inference.load import load
 from factorizer.inference.predictor import Predictor
 from factorizer.inspection.alignment import Agreement, Alignment, summarize
@@ -193,14 +193,10 @@ class Explainer:
         for layers in self.layers.values():
             widths += [count_components(layer) for layer in layers]
         copies = COPIES_WITH_FILES if self.volumes else COPIES
-        wanted, free = copies * FLOAT * max(widths) * voxels, usable_bytes()
-        if wanted > free:
-            message = (
-                f"{max(widths)} components of a layer take {wanted / GIB:.1f} GiB, and "
-                f"{free / GIB:.1f} GiB are free"
-            )
-            remedy = "choose other layers, write no volumes, or give a smaller image"
-            raise DataError(Problem(case.name, "", message, remedy))
+        wanted = copies * FLOAT * max(widths) * voxels
+        what = f"a layer of {max(widths)} components"
+        remedy = "choose other layers, write no volumes, or give a smaller image"
+        refuse_too_large(case.name, "", wanted, what, remedy)
 
     def write_view(self, case: Case, name: str, view: View, grid: VoxelGrid) -> None:
         """Write the components of a layer if they are wanted, and its factors if it has some."""

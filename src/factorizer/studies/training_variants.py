@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from factorizer.config import Preset
@@ -133,6 +134,9 @@ def ablate_training(
     check_tables(tables, changes)
     check_variants(preset, tables)
     names = folder_names(preset)
+    train_one = partial(
+        train_fold, data=data, fold=fold, resume=True, machine=machine, progress=progress
+    )
     written: list[Path] = []
     trained: dict[str, Fold] = {}  # by configuration
     for table in tables:
@@ -142,15 +146,7 @@ def ablate_training(
             key = own.model_dump_json()
             if key not in trained:
                 progress.say(f"{table}: {variant.name}")
-                outcome = train_fold(
-                    own,
-                    data=data,
-                    out=out / "runs" / names[key],
-                    fold=fold,
-                    resume=True,
-                    machine=machine,
-                    progress=progress,
-                )
+                outcome = train_one(own, out=out / "runs" / names[key])
                 if outcome.signal:
                     return TrainedVariants(written, outcome.signal)
                 trained[key] = outcome.fold

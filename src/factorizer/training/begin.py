@@ -8,12 +8,12 @@ from pathlib import Path
 
 from torch import nn
 
-from factorizer.config import Preset, Training, build_options
+from factorizer.config import Preset, Training
+from factorizer.config.networks import network_of
 from factorizer.data.cases import list_some
 from factorizer.errors import RunError
 from factorizer.inference.load import load_what_fits
 from factorizer.inference.sliding import Sliding
-from factorizer.models.build import build_network
 from factorizer.nn.unet import UNet
 from factorizer.preset_files import ZOO
 from factorizer.progress import Progress
@@ -58,8 +58,7 @@ def make_module(
     training, inference = preset.training, preset.inference
     warmup = warmup_for(training.max_steps, training.warmup_steps)
     say_what_is_shortened(training, warmup, progress)
-    options = build_options(preset, preset.model.name)
-    network = build_network(preset.model.name, options, seed=training.seed)
+    network = network_of(preset)
     check_outputs(network, training)
     if init is not None:
         initialize(network, init, progress)

@@ -9,6 +9,7 @@ one.
 from __future__ import annotations
 
 import os
+import traceback
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from factorizer.progress import Progress
 from factorizer.runs.fold import Fold
 from factorizer.runs.weights import verify_archive
 
+RESTORING = "lightning.pytorch.trainer.connectors.checkpoint_connector"  # the module that does
 REMEDY = "remove it to resume from the checkpoint before, or restore it"
 
 
@@ -135,6 +137,15 @@ def step_of(file: Path, checkpoint: dict[str, Any]) -> int:
     if type(step) is not int or step < 0:
         raise RunError(f"{file} is of step {step!r}, which is not a number of steps; {REMEDY}")
     return step
+
+
+def arose_in_checkpoint(error: BaseException) -> bool:
+    """Whether an error arose while Lightning restored a checkpoint.
+
+    A damaged checkpoint raises errors of any kind there. Anywhere else they are not its fault.
+    """
+    frames = traceback.walk_tb(error.__traceback__)
+    return any(frame.f_globals.get("__name__") == RESTORING for frame, _ in frames)
 
 
 def read_checkpoint(file: Path) -> dict[str, Any] | None:

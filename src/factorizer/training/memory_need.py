@@ -15,16 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from factorizer.config import Preset, build_options
+from factorizer.config import Preset
+from factorizer.config.networks import build_system, building_errors
 from factorizer.errors import RunError
-from factorizer.hardware import GIB, choose_device, usable_bytes
-from factorizer.models.registry import build_model
+from factorizer.hardware import GIB, choose_device, device_bytes
 from factorizer.nn.blocks import Adapter, ResidualMLP, ResidualNMF
 from factorizer.profiling.count import build_without_storage
 from factorizer.training.activations import units_of
 from factorizer.training.machine import Machine, share_batch
 
-TOO_LARGE = ("overflow", "too large", "allocate", "unpack")  # PyTorch's words for such sizes
 BASE = 1.0 * GIB  # Python, PyTorch, Lightning, a patch or two, and the tiles that are computed
 COPIES = 4  # of every weight: itself, its gradient, and two means of AdamW (Muon has one)
 AVERAGED_COPIES = 1  # more, with a running average of weights
@@ -52,7 +51,7 @@ def check_memory(preset: Preset, machine: Machine) -> Need:
     device = choose_device(machine.device)
     need = estimate(preset, machine, patches, device)
     on_gpu = device.type == "cuda"
-    free = torch.cuda.mem_get_info()[0] if on_gpu else usable_bytes() / local
+    free = device_bytes(device) / (1 if on_gpu else local)
     if need.total > free:
         each = f" in each of {local} processes" if local > 1 else ""
         place = " on the GPU" if on_gpu else ""
@@ -87,18 +86,11 @@ def advice(preset: Preset, machine: Machine, need: Need, free: float) -> str:
 def estimate(preset: Preset, machine: Machine, patches: int, device: torch.device) -> Need:
     """The memory that one process needs for so many patches at a time."""
     name = preset.model.name
-    try:
-        network = build_without_storage(lambda: build_model(name, **build_options(preset, name)))
+    with building_errors(preset, name):
+        network = build_without_storage(lambda: build_system(preset, name))
         weights = 4.0 * sum(weight.numel() for weight in network.parameters())
         kept = KeptMaps(network, machine, device)
         kept.run(preset.in_channels, preset.data.patch_size)
-    except (RuntimeError, TypeError, OverflowError, MemoryError) as error:
-        if not any(sign in str(error) for sign in TOO_LARGE):
-            raise
-        raise RunError(
-            f"a network of model.widths {list(preset.model.widths)} on data.patch_size "
-            f"{list(preset.data.patch_size)} is too large to be computed; lower them"
-        ) from None
     size = 1.0 if machine.precision == "32" else MIXED
     maps = size * (kept.total + GRADIENTS * kept.largest)
     copies = COPIES + (AVERAGED_COPIES if preset.training.average_weights else 0)

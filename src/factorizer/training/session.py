@@ -28,7 +28,12 @@ from factorizer.runs.fold import ALL, Fold, FoldNumber
 from factorizer.runs.records import describe_start, with_end
 from factorizer.runs.run import Run
 from factorizer.training.begin import make_module, settle_init, warn_of_known_cases
-from factorizer.training.checkpoints import REMEDY, Checkpoints, newest_readable
+from factorizer.training.checkpoints import (
+    REMEDY,
+    Checkpoints,
+    arose_in_checkpoint,
+    newest_readable,
+)
 from factorizer.training.consistency import (
     check_cases,
     check_folder,
@@ -285,13 +290,13 @@ def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path
             trainer.fit(module, datamodule=stream, ckpt_path=start, weights_only=True)
     except Stopped as stop:
         return stop.number
-    except Exception as error:  # a damaged checkpoint raises errors of any kind
+    except Exception as error:
         if is_out_of_memory(error):
             raise RunError(
                 f"the memory is not sufficient at step {trainer.global_step}; lower "
                 "data.patch_size, training.batch_size, model.widths or model.rank"
             ) from error
-        if start is None or stream.opened:
+        if not arose_in_checkpoint(error):
             raise
         reason = " ".join(f"{type(error).__name__}: {error}".split())[:SHOWN]
         raise RunError(f"{start} cannot be resumed from ({reason}); {REMEDY}") from error

@@ -105,7 +105,6 @@ class PatchStream(LightningDataModule):
         self.training_names = training
         self.held_out_names = held_out
         self.workers = workers
-        self.opened = False
 
     def setup(self, stage: str) -> None:
         """Use the cases that the first process could prepare."""
@@ -122,7 +121,6 @@ class PatchStream(LightningDataModule):
 
     def train_dataloader(self) -> DataLoader[dict[str, Any]]:
         assert self.trainer is not None
-        self.opened = True
         batches = StepBatches(
             start=self.trainer.global_step,
             stop=self.preset.training.max_steps,

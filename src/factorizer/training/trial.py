@@ -20,16 +20,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from factorizer.config import Preset, build_options
+from factorizer.config import Preset
+from factorizer.config.networks import network_of
 from factorizer.data.cache import CaseStore, settings_for
 from factorizer.data.cases import Case, Cohort, DataError, Problem
 from factorizer.data.check import Report
 from factorizer.data.images import canonical_grid, read_label
 from factorizer.data.plan import Plan
 from factorizer.evaluation.label_maps import score_label_maps
-from factorizer.hardware import GIB, available_cores, choose_device, usable_bytes
+from factorizer.hardware import GIB, available_cores, choose_device, device_bytes
 from factorizer.inference.predictor import Predictor
-from factorizer.models.build import build_network
 from factorizer.progress import SILENT, Progress
 from factorizer.training.budget import (
     BudgetError,
@@ -154,9 +154,7 @@ class Trial:
 
     def time(self, preset: Preset, *, seconds: float) -> Timing:
         """Time training steps on patches, and predictions of a few whole cases."""
-        options = build_options(preset, preset.model.name)
-        network = build_network(preset.model.name, options, seed=preset.training.seed)
-        network.to(self.device)
+        network = network_of(preset).to(self.device)
         step = mean_seconds(self.steps(preset, network), seconds)
         validating, scoring = self.time_cases(preset, network, seconds)
         return Timing(step, validating, scoring)
@@ -256,9 +254,7 @@ def training_bytes(preset: Preset) -> float:
 
 def free(device: torch.device) -> float:
     """The memory that a training may use."""
-    if device.type == "cuda":
-        return SAFE * torch.cuda.mem_get_info(device)[0]
-    return SAFE * usable_bytes()
+    return SAFE * device_bytes(device)
 
 
 def describe_machine(device: torch.device) -> str:
