@@ -10,10 +10,10 @@ from design_blocks import Choices, build_from_choices
 from systems_plan import COMMON, HALVES
 from torch import nn
 
-from factorizer.config import Preset, build_options
+from factorizer.config import Preset
+from factorizer.config.networks import network_of
 from factorizer.data.cases import Cohort
 from factorizer.data.folds import Folds, draw_folds, read_folds
-from factorizer.models.build import build_network
 from factorizer.preset_files import change_preset, load_preset
 
 ROOT = Path(__file__).parents[1]
@@ -118,8 +118,7 @@ def preset_for(task: Task, variant: Variant, *, seed: int) -> Preset:
 def network_for(preset: Preset, variant: Variant) -> nn.Module:
     """The network of a training, with its first weights."""
     if variant.choices is None:
-        name = variant.system
-        return build_network(name, build_options(preset, name), seed=preset.training.seed)
+        return network_of(preset)
     torch.manual_seed(preset.training.seed)
     return build_from_choices(preset, variant.choices)
 

@@ -56,12 +56,11 @@ from systems_plan import (
     write_rows,
 )
 
-from factorizer.config import build_options
+from factorizer.config.networks import network_of
 from factorizer.data.cache import CaseStore
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.files import write_atomically
 from factorizer.hardware import cpu_model
-from factorizer.models.build import build_network
 from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset
 from factorizer.profiling.table import count_rows
@@ -158,7 +157,7 @@ class Training(ShortTraining):
             names += self.plan.folds[fold]
         assert not store.prepare(names)
         super().__init__(
-            lambda: build_network(name, build_options(preset, name), seed=seed),
+            lambda: network_of(preset),
             patches_of(store, names, preset, steps=max_steps, in_mm=False),
             preset,
             optimizer="adamw",
