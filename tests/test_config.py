@@ -103,7 +103,8 @@ def test_the_papers_setup() -> None:
             0.5,
         )
         changes = preset.data.augmentation.model_dump()
-        assert changes.pop("elastic")["probability"] == 0
+        for further in ("elastic", "low_resolution", "inverted_contrast", "channel_dropout"):
+            assert changes.pop(further)["probability"] == 0
         assert list(changes) == [
             "affine",
             "flip",

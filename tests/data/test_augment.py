@@ -1,4 +1,4 @@
-"""The seven changes of appendix A and elastic deformation: how often, how much, and what they
+"""The seven changes of appendix A and the further ones: how often, how much, and what they
 do."""
 
 from __future__ import annotations
@@ -278,6 +278,76 @@ def test_intensities() -> None:
     low, high = image.min(), image.max()
     expected = ((image - low) / (high - low)) ** 1.4 * (high - low) + low
     torch.testing.assert_close(z, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_further_changes_leave_the_papers_seven_as_they_were() -> None:
+    further = {
+        "low_resolution": {"probability": 1.0},
+        "inverted_contrast": {"probability": 1.0},
+        "channel_dropout": {"probability": 1.0},
+    }
+    settings = Augmentation.model_validate(further)
+    plain = draw_augmentation(
+        Augmentation(), channels=2, dims=3, generator=np.random.default_rng(4)
+    )
+    more = draw_augmentation(settings, channels=2, dims=3, generator=np.random.default_rng(4))
+    assert None not in (*more.low_resolution_scales, more.inverted_gamma, more.lost_channel)
+    without = replace(
+        more, low_resolution_scales=(None, None), inverted_gamma=None, lost_channel=None
+    )
+    assert without == plain
+
+
+def test_probability_and_range_of_further_changes() -> None:
+    settings = Augmentation.model_validate(
+        {
+            "low_resolution": {"probability": 0.25, "scale": [0.5, 0.9]},
+            "inverted_contrast": {"probability": 0.1, "gamma": [0.8, 1.4]},
+            "channel_dropout": {"probability": 0.2},
+        }
+    )
+    generator = np.random.default_rng(1)
+    draws = [
+        draw_augmentation(settings, channels=2, dims=3, generator=generator) for _ in range(DRAWS)
+    ]
+    for channel in range(2):
+        scales = [draw.low_resolution_scales[channel] for draw in draws]
+        assert_uniform(present(scales), 0.5, 0.9, 0.25)
+    assert_uniform(present([draw.inverted_gamma for draw in draws]), 0.8, 1.4, 0.1)
+    lost = present([draw.lost_channel for draw in draws])
+    assert abs(len(lost) / DRAWS - 0.2) < 0.02
+    assert abs(np.mean(lost) - 0.5) < 0.05
+
+
+def test_a_lost_channel_is_zero_and_the_others_stay() -> None:
+    image, label = patch()
+    before = image.clone()
+    x, y = apply_augmentation(image, label, Changes(lost_channel=1))
+    assert torch.equal(x[0], before[0])
+    assert (x[1] == 0).all()
+    assert torch.equal(y, label)
+    assert torch.equal(image, before)
+
+
+def test_low_resolution_keeps_a_ramp_and_blurs_a_grid() -> None:
+    ramp = torch.arange(32.0).view(1, 32, 1, 1).expand(1, 32, 32, 32)
+    grid = (torch.arange(32) % 2).float().view(1, 1, 32, 1).expand(1, 32, 32, 32)
+    image, label = torch.cat((ramp, grid)), torch.zeros(32, 32, 32, dtype=torch.uint8)
+    x, _ = apply_augmentation(image, label, Changes(low_resolution_scales=(0.5, 0.5)))
+    assert (x[0] - image[0]).abs().max() <= 1
+    assert x[1].var() < 0.01
+    kept, _ = apply_augmentation(image, label, Changes(low_resolution_scales=(None, 0.5)))
+    assert torch.equal(kept[0], image[0])
+    same, _ = apply_augmentation(image, label, Changes(low_resolution_scales=(1.0, 1.0)))
+    torch.testing.assert_close(same, image)
+
+
+def test_inverted_contrast_acts_from_the_bright_end() -> None:
+    image, label = patch()
+    x, _ = apply_augmentation(image, label, Changes(inverted_gamma=1.4))
+    low, high = image.min(), image.max()
+    expected = high - ((high - image) / (high - low)) ** 1.4 * (high - low)
+    torch.testing.assert_close(x, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_2d() -> None:

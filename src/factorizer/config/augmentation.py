@@ -19,6 +19,7 @@ from factorizer.config.fields import (
     SigmaRange,
     SomeAxes,
     VarianceRange,
+    ZoomRange,
     section,
     setting,
 )
@@ -111,6 +112,35 @@ class AdjustContrast(Section):
     )
 
 
+class LowResolution(Section):
+    probability: Probability = setting(
+        0.0,
+        "probability that a channel loses resolution, drawn for each channel; the paper does not "
+        "use it",
+    )
+    scale: ZoomRange = setting(
+        (0.5, 1.0), "range of the factor by which the channel is made smaller, then larger again"
+    )
+
+
+class InvertedContrast(Section):
+    probability: Probability = setting(
+        0.0,
+        "probability that the contrast is changed from the bright end; the paper does not use it",
+    )
+    gamma: FactorRange = setting(
+        (0.7, 1.5), "range of the exponent, applied to inverted intensities mapped to 0..1"
+    )
+
+
+class ChannelDropout(Section):
+    probability: Probability = setting(
+        0.0,
+        "probability that one channel becomes zero; above 0, `predict` takes cases without it; "
+        "needs several channels",
+    )
+
+
 class Augmentation(Section):
     affine: Affine = section(Affine, "rotation and scaling")
     elastic: Elastic = section(
@@ -126,3 +156,8 @@ class Augmentation(Section):
         ShiftIntensity, "addition of an offset to intensities"
     )
     adjust_contrast: AdjustContrast = section(AdjustContrast, "gamma correction")
+    low_resolution: LowResolution = section(LowResolution, "loss of resolution")
+    inverted_contrast: InvertedContrast = section(
+        InvertedContrast, "gamma correction of inverted intensities"
+    )
+    channel_dropout: ChannelDropout = section(ChannelDropout, "loss of a whole channel")

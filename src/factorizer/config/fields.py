@@ -48,6 +48,7 @@ Ascending = AfterValidator(refuse_descending)
 Probability = Annotated[float, Field(ge=0, le=1)]
 Degrees = Annotated[float, Field(ge=-360, le=360)]
 Scale = Annotated[float, Field(ge=0.1, le=10)]
+Zoom = Annotated[float, Field(ge=0.05, le=1)]
 Sigma = Annotated[float, Field(gt=0, le=20)]
 Factor = Annotated[float, Field(ge=1e-3, le=1e3)]
 Intensity = Annotated[float, Field(ge=-1e12, le=1e12)]
@@ -67,6 +68,8 @@ FactorRange = Annotated[tuple[Factor, Factor], Ascending]
 IntensityRange = Annotated[tuple[Intensity, Intensity], Ascending]
 VarianceRange = Annotated[tuple[Variance, Variance], Ascending]
 DisplacementRange = Annotated[tuple[Displacement, Displacement], Ascending]
+
+ZoomRange = Annotated[tuple[Zoom, Zoom], Ascending]
 
 LabelValue = Annotated[int, Field(ge=1, le=255)]
 Steps = Annotated[int, Field(gt=0, le=MOST_STEPS)]

@@ -157,6 +157,20 @@ class Data(Section):
             )
         return self
 
+    @model_validator(mode="after")
+    def check_channel_dropout(self) -> Self:
+        if self.takes_missing_channels and len(self.channels) < 2:
+            raise ValueError(
+                "augmentation.channel_dropout needs several channels, and there is one; set its "
+                "probability to 0"
+            )
+        return self
+
+    @property
+    def takes_missing_channels(self) -> bool:
+        """Whether training drops channels, so that a case without one can be predicted."""
+        return self.augmentation.channel_dropout.probability > 0
+
     def check_axes(self, name: str, axes: tuple[int, ...]) -> None:
         dims = len(self.patch_size)
         if any(axis >= dims for axis in axes):

@@ -1,5 +1,4 @@
-"""The random changes of a training patch: the paper's seven in its order (App. A), and elastic
-deformation.
+"""The random changes of a training patch: the paper's seven in its order (App. A), and four more.
 
 Drawing is separate from doing. `draw_augmentation` takes all random numbers from a generator, and
 `apply_augmentation` is a plain function of them. MONAI's transforms do the work. Its random
@@ -15,6 +14,7 @@ from math import radians
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from monai.transforms.intensity.array import AdjustContrast, GaussianSmooth
 from monai.transforms.spatial.array import AffineGrid, Resample
 from monai.transforms.utils import create_rotate, create_scale
@@ -41,6 +41,9 @@ class Changes:
     intensity_factor: float | None = None
     intensity_offset: float | None = None
     gamma: float | None = None
+    low_resolution_scales: tuple[float | None, ...] = ()  # per channel
+    inverted_gamma: float | None = None
+    lost_channel: int | None = None
 
 
 def draw_augmentation(
@@ -48,8 +51,7 @@ def draw_augmentation(
 ) -> Changes:
     """Draw for each change whether it happens, and how strong it is.
 
-    Elastic deformation is drawn last, so the paper's seven changes are the same with and without
-    it.
+    The paper's seven changes are drawn first, so they are the same with and without the others.
     """
     draw = Draw(generator)
     affine, flip = settings.affine, settings.flip
@@ -72,13 +74,23 @@ def draw_augmentation(
     gamma = draw.maybe(settings.adjust_contrast.probability, settings.adjust_contrast.gamma)
     elastic = settings.elastic
     displacement = draw.maybe(elastic.probability, elastic.displacement_voxels)
+    displacement_seed = draw.seed()
+    scales = []
+    for _ in range(channels):
+        scales.append(
+            draw.maybe(settings.low_resolution.probability, settings.low_resolution.scale)
+        )
+    inverted = settings.inverted_contrast
+    inverted_gamma = draw.maybe(inverted.probability, inverted.gamma)
+    loses_channel = draw.happens(settings.channel_dropout.probability)
+    lost_channel = draw.index(channels)
     return Changes(
         rotation_degrees=tuple(angles) if moves else None,
         scale=scale if moves else None,
         displacement_voxels=displacement,
         control_spacing_voxels=elastic.control_spacing_voxels,
         displacement_axes=elastic.axes,
-        displacement_seed=draw.seed(),
+        displacement_seed=displacement_seed,
         flips=tuple(flips),
         noise_variance=noise,
         noise_seed=noise_seed,
@@ -86,6 +98,9 @@ def draw_augmentation(
         intensity_factor=factor,
         intensity_offset=offset,
         gamma=gamma,
+        low_resolution_scales=tuple(scales),
+        inverted_gamma=inverted_gamma,
+        lost_channel=lost_channel if loses_channel else None,
     )
 
 
@@ -106,7 +121,10 @@ class Draw:
         return self.uniform(ends) if self.happens(probability) else None
 
     def seed(self) -> int:
-        return int(self.generator.integers(2**31))
+        return self.index(2**31)
+
+    def index(self, count: int) -> int:
+        return int(self.generator.integers(count))
 
 
 def concerns(axes: Sequence[int] | None, axis: int) -> bool:
@@ -132,7 +150,8 @@ def apply_augmentation(
 
 
 def change_intensities(image: Tensor, changes: Changes) -> Tensor:
-    """Noise, smoothing, factor, offset and contrast of a patch (C, *spatial)."""
+    """Noise, smoothing, factor, offset, contrast, resolution and a lost channel of a patch
+    (C, *spatial)."""
     if changes.noise_variance is not None:
         generator = torch.Generator().manual_seed(changes.noise_seed)
         image = image + torch.randn(image.shape, generator=generator) * changes.noise_variance**0.5
@@ -144,7 +163,32 @@ def change_intensities(image: Tensor, changes: Changes) -> Tensor:
         image = image + changes.intensity_offset
     if changes.gamma is not None:  # it acts on the patch's range mapped to 0..1
         image = as_tensor(AdjustContrast(changes.gamma)(image))
+    if any(scale is not None for scale in changes.low_resolution_scales):
+        image = coarsen_channels(image, changes.low_resolution_scales)
+    if changes.inverted_gamma is not None:
+        image = as_tensor(AdjustContrast(changes.inverted_gamma, invert_image=True)(image))
+    if changes.lost_channel is not None:
+        image = image.clone()
+        image[changes.lost_channel] = 0
     return image
+
+
+def coarsen_channels(image: Tensor, scales: Sequence[float | None]) -> Tensor:
+    """(C, *spatial) with each channel made smaller by its scale and larger again.
+
+    None leaves a channel as it is. The smaller image has only the nearest voxels, and linear
+    interpolation makes it larger, as when thick slices are resampled.
+    """
+    size = image.shape[1:]
+    mode = {2: "bilinear", 3: "trilinear"}[len(size)]
+    coarsened = []
+    for channel, scale in zip(image, scales, strict=True):
+        if scale is not None:
+            smaller = [max(1, round(scale * voxels)) for voxels in size]
+            few = F.interpolate(channel[None, None], smaller, mode="nearest-exact")
+            channel = F.interpolate(few, size, mode=mode, align_corners=False)[0, 0]
+        coarsened.append(channel)
+    return torch.stack(coarsened)
 
 
 def smooth_channels(image: Tensor, sigmas: Sequence[float | None]) -> Tensor:
