@@ -53,6 +53,19 @@ class EarlyNormConv(InnerConv):
         return x + self.conv(F.leaky_relu(self.norm(x)))
 
 
+class GroupedConv(nn.Module):
+    """A residual convolution of channels in groups, and a linear layer that mixes them."""
+
+    def __init__(self, channels: int, dims: int, groups: int) -> None:
+        super().__init__()
+        self.conv = CONV[dims](channels, channels, 3, padding=1, groups=groups, bias=False)
+        self.mix = CONV[dims](channels, channels, 1, bias=False)
+        self.norm = nn.GroupNorm(GROUPS, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.leaky_relu(self.norm(self.mix(self.conv(x))) + x)
+
+
 class DepthwiseMLP(nn.Module):
     """An MLP with GroupNorm, and a depthwise convolution of 3 between its layers."""
 
@@ -112,7 +125,8 @@ class Choices:
     nmf_first: bool = True
     with_mlp: bool = False
     nmf_levels: tuple[int, ...] | None = None  # None means all
-    fine_convs: int = 1  # convolutions in a block of the two finest levels
+    convs: tuple[int, ...] = (1, 1, 1, 1, 1)  # in a block of each level
+    conv_groups: tuple[int, ...] = (1, 1, 1, 1, 1)  # of the convolutions of each level
 
 
 def build_from_choices(preset: Preset, choices: Choices) -> UNet:
@@ -130,10 +144,9 @@ def build_from_choices(preset: Preset, choices: Choices) -> UNet:
 
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> Block:
         level = model.widths.index(width)
-        layers = [CONVOLUTIONS[choices.conv](width, dims)]
-        if level < 2:
-            for _ in range(choices.fine_convs - 1):
-                layers.append(CONVOLUTIONS[choices.conv](width, dims))
+        layers: list[nn.Module] = []
+        for _ in range(choices.convs[level]):
+            layers.append(make_conv(choices, level, width, dims))
         if choices.nmf_levels is None or level in choices.nmf_levels:
             place = 0 if choices.nmf_first else len(layers)
             layers.insert(place, make_nmf(width, size))
@@ -150,6 +163,13 @@ def build_from_choices(preset: Preset, choices: Choices) -> UNet:
         strides=model.strides,
         position_embedding=False,
     )
+
+
+def make_conv(choices: Choices, level: int, width: int, dims: int) -> nn.Module:
+    groups = choices.conv_groups[level]
+    if groups > 1:
+        return GroupedConv(width, dims, groups)
+    return CONVOLUTIONS[choices.conv](width, dims)
 
 
 def make_cut(kind: str, size: Sequence[int], preset: Preset) -> Matricize:

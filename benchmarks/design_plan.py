@@ -77,7 +77,18 @@ VARIANTS = {
     "early-norm": of_blocks("norm and activation before the convolution", conv="before"),
     "two-convolutions": of_blocks("the block of Res-U-Net after NMF", conv="double"),
     "two-fine-convolutions": of_blocks(
-        "two convolutions a block at the two finest levels", fine_convs=2
+        "two convolutions a block at the two finest levels", convs=(2, 2, 1, 1, 1)
+    ),
+    "light-bridge": of_blocks(
+        "two convolutions a block, grouped in the bridge; one at the finest level",
+        convs=(1, 2, 2, 2, 2),
+        conv_groups=(1, 1, 1, 1, 8),
+    ),
+    "light-bridge-gn": of_blocks(
+        "light-bridge with GroupNorm before NMF",
+        convs=(1, 2, 2, 2, 2),
+        conv_groups=(1, 1, 1, 1, 8),
+        norm="group",
     ),
     "depthwise": of_blocks(
         "a depthwise convolution inside the MLP", conv="depthwise", norm="group"
