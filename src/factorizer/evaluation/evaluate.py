@@ -32,7 +32,7 @@ from factorizer.evaluation.scores import (
     mean_scores,
     write_scores,
 )
-from factorizer.files import refuse_existing, write_atomically
+from factorizer.files import refuse_existing, require_ending, write_atomically
 from factorizer.preset_files import load_preset
 from factorizer.progress import SILENT, Progress
 
@@ -116,8 +116,7 @@ def evaluate(
 
 def output_files(scores: Path) -> list[Path]:
     """The table of scores and nnU-Net's summary beside it: scores_a.csv and summary_a.json."""
-    if scores.suffix != ".csv":
-        raise FactorizerError(f"out is {scores}; give a name that ends in .csv")
+    require_ending("out", scores, ".csv")
     stem = scores.stem.removeprefix("scores").strip("_- ")
     return [scores, scores.with_name(f"summary_{stem}.json" if stem else "summary.json")]
 
@@ -204,8 +203,8 @@ def tell_values(
         used = data.labels if prediction_values == PRESET else theirs
         listed = ", ".join(f"{name} = {value}" for name, value in used.items())
         progress.say(
-            f"{folder} has other label values than the preset. Predictions are read with those of "
-            f"the {prediction_values}: {listed}"
+            f"the label values of {folder} are not the preset's. Predictions are read with those "
+            f"of the {prediction_values}: {listed}"
         )
 
 
