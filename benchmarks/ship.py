@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from factorizer.data.cache import settings_for
+from factorizer.data.cache import preparation_for
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score, mean_scores
 from factorizer.files import write_atomically
@@ -109,11 +109,11 @@ def main(
 def score_again(predictor: Predictor, before: Sequence[Score], data: Path) -> list[Score]:
     """The scores of the same cases with another model."""
     cohort = read_cohort(data)
-    settings = settings_for(cohort, predictor.preset.data)
+    preparation = preparation_for(cohort, predictor.preset.data)
     names = list(dict.fromkeys(row.case for row in before))
     rows: list[Score] = []
     for name in track(names, "scoring"):
-        rows += score_case(predictor, cohort.case(name), settings)
+        rows += score_case(predictor, cohort.case(name), preparation)
     return rows
 
 

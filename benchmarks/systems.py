@@ -172,7 +172,7 @@ class Training:
         self, folds: Sequence[int], max_steps: int
     ) -> DataLoader[dict[str, torch.Tensor]]:
         section, training = self.preset.data, self.preset.training
-        store = CaseStore(WORK / "cache", self.plan.cohort.cases, self.plan.settings)
+        store = CaseStore(WORK / "cache", self.plan.cohort.cases, self.plan.preparation)
         names: list[str] = []
         for fold in folds:
             names += self.plan.folds[fold]
@@ -211,7 +211,7 @@ class Training:
         predictor = Predictor(self.preset, [self.averaged])
         rows: list[Score] = []
         for case in cases:
-            rows += score_case(predictor, self.plan.cohort.case(case), self.plan.settings)
+            rows += score_case(predictor, self.plan.cohort.case(case), self.plan.preparation)
         return rows
 
     def save(self, file: Path) -> None:

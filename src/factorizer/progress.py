@@ -37,7 +37,7 @@ class Progress:
 
     @contextmanager
     def task(self, label: str, total: int | None = None) -> Iterator[Task]:
-        """A bar while a piece of work is done. Without a total it only shows that work goes on."""
+        """A bar while a piece of work is done. Without a total it only shows that work is in progress."""
         yield Task()
 
     def track(self, items: Sequence[Item], label: str) -> Iterator[Item]:

@@ -27,8 +27,8 @@ from pathlib import Path
 import hostile_cohorts as cohorts
 import hostile_images as images
 import hostile_models as models
-import hostile_settings as settings
 import hostile_texts as texts
+import hostile_values as values
 from arena import Result, import_everything, run_command
 from attacks import Attack, Base, Maker, judge
 
@@ -59,7 +59,7 @@ RANDOM: list[tuple[Maker, int]] = [
     (texts.damaged_scores, 10),
     (texts.hostile_split, 20),
     (models.hostile_run_file, 45),
-    (settings.hostile_case_name, 8),
+    (values.hostile_case_name, 8),
     (cohorts.channel_folder, 4),
     (cohorts.hostile_prediction, 10),
     (cohorts.labelled_list, 12),
@@ -88,10 +88,10 @@ def fixed_makers() -> list[Maker]:
     makers += [cohorts.plain_files(name) for name in images.KNOWN]
     makers += [cohorts.continued(kind) for kind in cohorts.CONTINUED]
     makers += [cohorts.colliding_names, cohorts.swapped_folds]
-    makers += [settings.hostile_field(change) for change in settings.FIELDS]
-    makers += [settings.hostile_option(list(arguments)) for arguments in settings.OPTIONS]
-    makers += [settings.hostile_environment(index) for index in range(len(settings.ENVIRONMENTS))]
-    makers += [settings.hostile_name(name) for name in settings.NAMES]
+    makers += [values.hostile_field(change) for change in values.FIELDS]
+    makers += [values.hostile_option(list(arguments)) for arguments in values.OPTIONS]
+    makers += [values.hostile_environment(index) for index in range(len(values.ENVIRONMENTS))]
+    makers += [values.hostile_name(name) for name in values.NAMES]
     return makers
 
 

@@ -1,4 +1,4 @@
-"""Hostile images: NIfTI files, gzip streams, pictures, and what is no file at all."""
+"""Hostile images: NIfTI files, gzip streams, pictures, and files that are no images."""
 
 from __future__ import annotations
 

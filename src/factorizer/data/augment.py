@@ -44,7 +44,7 @@ class Changes:
 
 
 def draw_augmentation(
-    settings: Augmentation, *, channels: int, dims: int, generator: np.random.Generator
+    augmentation: Augmentation, *, channels: int, dims: int, generator: np.random.Generator
 ) -> Changes:
     """Draw for each change whether it happens, and how strong it is.
 
@@ -52,7 +52,7 @@ def draw_augmentation(
     it.
     """
     draw = Draw(generator)
-    affine, flip = settings.affine, settings.flip
+    affine, flip = augmentation.affine, augmentation.flip
     moves = draw.happens(affine.probability)
     angles = []
     for axis in range(3 if dims == 3 else 1):
@@ -61,16 +61,22 @@ def draw_augmentation(
     flips = []
     for axis in range(dims):
         flips.append(draw.happens(flip.probability) and concerns(flip.axes, axis))
-    noise = draw.maybe(settings.gaussian_noise.probability, settings.gaussian_noise.variance)
+    noise = draw.maybe(
+        augmentation.gaussian_noise.probability, augmentation.gaussian_noise.variance
+    )
     noise_seed = draw.seed()
-    smoothing = settings.gaussian_smoothing
+    smoothing = augmentation.gaussian_smoothing
     sigmas = []
     for _ in range(channels):
         sigmas.append(draw.maybe(smoothing.probability, smoothing.sigma_voxels))
-    factor = draw.maybe(settings.scale_intensity.probability, settings.scale_intensity.factor)
-    offset = draw.maybe(settings.shift_intensity.probability, settings.shift_intensity.offset)
-    gamma = draw.maybe(settings.adjust_contrast.probability, settings.adjust_contrast.gamma)
-    elastic = settings.elastic
+    factor = draw.maybe(
+        augmentation.scale_intensity.probability, augmentation.scale_intensity.factor
+    )
+    offset = draw.maybe(
+        augmentation.shift_intensity.probability, augmentation.shift_intensity.offset
+    )
+    gamma = draw.maybe(augmentation.adjust_contrast.probability, augmentation.adjust_contrast.gamma)
+    elastic = augmentation.elastic
     displacement = draw.maybe(elastic.probability, elastic.displacement_voxels)
     return Changes(
         rotation_degrees=tuple(angles) if moves else None,

@@ -183,7 +183,7 @@ def check_names(names: Sequence[str], reference: str | None) -> str:
     if len(set(names)) < len(names):
         listed = ", ".join(names)
         raise FactorizerError(
-            f"the systems are named {listed}; give each another name, as NAME=PATH"
+            f"the systems are named {listed}; give each its own name, as NAME=PATH"
         )
     chosen = reference or names[0]
     if chosen not in names:

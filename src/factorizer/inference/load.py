@@ -76,8 +76,8 @@ def load_ensemble(
         same_data = fold.preset.data == first.preset.data
         if not same_data or fold.preset.inference != first.preset.inference:
             raise ModelError(
-                f"{fold.name} was trained with other data settings than {first.name}; they cannot "
-                "be an ensemble"
+                f"{fold.name} and {first.name} have different presets (data or inference); they "
+                "cannot be an ensemble"
             )
         network = load_network(fold, progress)
         if speed != AS_TRAINED:

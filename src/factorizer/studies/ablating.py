@@ -118,7 +118,7 @@ def check_baseline(bench: Bench, other: Bench) -> None:
             )
     if other.names != bench.names:
         raise FactorizerError(
-            "the baseline holds out other cases than the model; give a run of the same split and "
+            "the baseline and the model hold out different cases; give a run of the same split and "
             "fold"
         )
 
@@ -161,7 +161,7 @@ def check_origin(bench: Bench, file: Path) -> None:
     changed = [name for name in now if now[name] != before.get(name)]
     if changed:
         raise FactorizerError(
-            f"{file.parent} was begun with other {' and '.join(changed)}; give another folder"
+            f"{file.parent} was started with different {' and '.join(changed)}; give another folder"
         )
 
 

@@ -126,9 +126,7 @@ def check_tunable(fold: Fold) -> None:
     if fold.speeds_file.exists():
         raise ModelError(f"{fold.speeds_file} already exists; remove it to tune again")
     if not fold.is_finished:
-        raise ModelError(
-            f"{fold.path} is not finished; train it with `factorizer train --resume` first"
-        )
+        raise ModelError(f"{fold.path} is not finished; resume its training first")
 
 
 def write_files(fold: Fold, tuner: Tuner, speeds: Mapping[str, Trial]) -> list[Path]:

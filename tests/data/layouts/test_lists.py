@@ -146,7 +146,7 @@ def test_problems_name_the_line(tmp_path: Path) -> None:
         "nowhere.nii.gz: the file is missing (ADC, line 4 of list.csv); add it",
         "list.csv: line 5: d has no label; add it",
         "list.csv: line 6: ../e cannot be part of the name of a file; leave out slashes",
-        "a_adc.nii.gz: it is named as ADC, but it is in the place of DWI",
+        "a_adc.nii.gz: it is named as ADC, but it is given as DWI",
         "pipe.nii.gz: it is not a file (DWI, line 8 of list.csv)",
         "list.csv: line 9: it has no case",
     ):
