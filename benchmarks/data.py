@@ -1,4 +1,4 @@
-"""Does the data stage keep up with training, and does it take every real scan?
+"""Whether the data stage keeps up with training, and can read every real scan.
 
 It measures samples per second with one and two workers, and the training steps per second of the
 Swin Factorizer at the ISLES'22 preset (64^3 patches, all augmentations). With `--real FOLDER` it

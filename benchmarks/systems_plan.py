@@ -1,4 +1,4 @@
-"""What the comparison of all systems has in common: its data, folders and tables."""
+"""What all parts of the comparison of systems share: its data, folders and tables."""
 
 from __future__ import annotations
 

@@ -5,8 +5,7 @@ part of `make test`.
     a seed python tests/fuzz/fuzz.py --minutes 10             # the same with new seeds until the
     time is over
 
-An input that is taken wrongly is kept with what it printed, and named with the seed that makes it
-again.
+A failing input is kept with what it printed. Its name has the seed that makes it again.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ RANDOM: list[tuple[Maker, int]] = [
 
 
 def fixed_makers() -> list[Maker]:
-    """Every input whose right answer is known, once."""
+    """Every input with a known right answer, once."""
     makers: list[Maker] = []
     for name in images.KNOWN:
         makers += [images.known_nifti(name, "check"), images.known_nifti(name, "predict")]
@@ -97,7 +96,7 @@ def fixed_makers() -> list[Maker]:
 
 @dataclass(frozen=True)
 class Failure:
-    """An attack that was taken wrongly."""
+    """An attack that was not handled correctly."""
 
     attack: str
     seed: str
@@ -108,7 +107,7 @@ class Failure:
 
 @dataclass
 class Tally:
-    """What a fuzzing came to."""
+    """The results of some rounds."""
 
     attacks: int
     failures: list[Failure]
@@ -255,17 +254,20 @@ def parse_options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the first round; later rounds count on from it"
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the first round; each later one is one higher",
     )
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument(
-        "--minutes", type=float, default=0.0, help="go on with new seeds until so many are over"
+        "--minutes", type=float, default=0.0, help="continue with new seeds for this many minutes"
     )
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
-        "--only", default="", help="only attacks whose seed has this in it, to try one again"
+        "--only", default="", help="only attacks with this text in their seed, to repeat one"
     )
-    parser.add_argument("--keep", type=Path, help="a folder for the inputs that were taken wrongly")
+    parser.add_argument("--keep", type=Path, help="a folder for failing inputs")
     parser.add_argument("--json", type=Path, help="a file for the tally")
     return parser.parse_args()
 

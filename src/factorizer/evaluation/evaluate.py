@@ -87,9 +87,9 @@ def evaluate(
         progress: Where lines and bars go.
 
     Example:
-        >>> result = evaluate(Path("predictions"), Path("data"), "brats")  # doctest: +SKIP
-        >>> result.means["WT"].dice  # doctest: +SKIP
-        0.87
+        >>> result = factorizer.evaluate(Path("predictions"), Path("strokes"), "isles22")
+        >>> result.means["lesion"].dice
+        1.0
     """
     rule = parse_penalty(hd95_empty)
     if prediction_values not in (PRESET, DATASET):
@@ -98,7 +98,7 @@ def evaluate(
         )
     files = output_files(out) if out is not None else []
     refuse_existing(*files)
-    chosen = preset if isinstance(preset, Preset) else load_preset(preset)
+    chosen = load_preset(preset)
     result = evaluate_folders(
         predictions,
         references,
@@ -144,7 +144,17 @@ def evaluate_folders(
     prediction_values: str = PRESET,
     progress: Progress = SILENT,
 ) -> Evaluation:
-    """Score every case that has a prediction and a reference. Nothing is written."""
+    """Score every case that has a prediction and a reference. Nothing is written.
+
+    `data` is the data section of a preset: it says which labels and regions are scored. The other
+    arguments are those of `evaluate`.
+
+    Example:
+        >>> section = factorizer.load_preset("isles22").data
+        >>> result = factorizer.evaluate_folders(Path("predictions"), Path("strokes"), section)
+        >>> result.means["lesion"].cases
+        6
+    """
     predicted = {case.name: case for case in list_labels(predictions)}
     expected = list_references(references, data)
     shared = sorted(predicted.keys() & expected.cases.keys())

@@ -47,8 +47,11 @@ def load(
         A `Predictor`, which segments arrays and cases.
 
     Example:
-        >>> predictor = factorizer.load("zoo:hippocampus", device="cpu")  # doctest: +SKIP
-        >>> labels = predictor.predict(image, spacing_mm=(1.0, 1.0, 1.0))  # doctest: +SKIP
+        >>> import numpy as np
+        >>> predictor = factorizer.load("zoo:hippocampus", device="cpu")
+        >>> image = np.random.default_rng(0).random((1, 35, 50, 36))  # (C, X, Y, Z)
+        >>> predictor.predict(image, spacing_mm=(1.0, 1.0, 1.0)).shape
+        (35, 50, 36)
     """
     return load_ensemble(
         find_folds(model, folds),

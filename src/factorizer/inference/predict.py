@@ -96,9 +96,9 @@ def predict(
         What was written, skipped and failed, with all problems.
 
     Example:
-        >>> done = predict("zoo:hippocampus", "crops", "labels")  # doctest: +SKIP
-        >>> done.written  # doctest: +SKIP
-        {'case_1': PosixPath('labels/case_1.nii.gz')}
+        >>> done = factorizer.predict("runs/strokes/fold0", "strokes", "labels", device="cpu")
+        >>> str(done.written["sub-strokecase0001"])
+        'labels/sub-strokecase0001.nii.gz'
     """
     found = find_folds(model, folds)
     predictor = load_ensemble(

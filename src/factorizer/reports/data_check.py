@@ -38,14 +38,14 @@ def check_data(
         The cohort, the report with all problems, and the files that were written.
 
     Example:
-        >>> checked = check_data(Path("Task04_Hippocampus"))  # doctest: +SKIP
-        >>> [str(problem) for problem in checked.report.errors]  # doctest: +SKIP
-        []
+        >>> checked = factorizer.check_data(Path("strokes"), preset="isles22")
+        >>> len(checked.report.cases), checked.report.errors
+        (6, [])
     """
     if figure is not None:
         require_ending("figure", figure, ".png")
         refuse_existing(figure)
-    wanted = load_preset(preset) if isinstance(preset, str | Path) else preset
+    wanted = None if preset is None else load_preset(preset)
     checked = read_and_check(data, preset=wanted, mask_suffix=mask_suffix, progress=progress)
     if figure is None or not checked.report.cases:
         return checked

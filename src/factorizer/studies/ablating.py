@@ -69,7 +69,7 @@ def ablate(
         progress: Where lines and bars go.
 
     Example:
-        >>> ablation = factorizer.ablate("run/fold0", data, out=Path("out"))  # doctest: +SKIP
+        >>> ablation = factorizer.ablate(model, data, out=Path("ablation"))  # doctest: +SKIP
         >>> ablation.references["as trained"].dice  # doctest: +SKIP
         0.88
     """

@@ -82,9 +82,10 @@ def explain(
         progress: Where lines and bars go.
 
     Example:
-        >>> found = explain(["zoo:hippocampus"], [Path("data")], out=Path("o"))  # doctest: +SKIP
-        >>> found.tables["swin-factorizer"][0].dice  # doctest: +SKIP
-        0.41
+        >>> models, inputs = ["runs/strokes/fold0"], [Path("strokes")]
+        >>> found = factorizer.explain(models, inputs, out=Path("components"))
+        >>> list(found.tables)
+        ['swin-factorizer']
     """
     require_empty_folder(out)
     loaded = load_models(models, device, progress)

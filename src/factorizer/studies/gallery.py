@@ -68,15 +68,16 @@ def draw_gallery(
         progress: Where bars go.
 
     Example:
-        >>> drawn = draw_gallery(Path("data"), "brats", ["ours=predictions"])  # doctest: +SKIP
-        >>> drawn.cases  # doctest: +SKIP
-        ['BRATS_004', 'BRATS_001', 'BRATS_003', 'BRATS_002']
+        >>> systems = ["ours=predictions"]
+        >>> drawn = factorizer.draw_gallery(Path("strokes"), "isles22", systems, rows=2)
+        >>> len(drawn.cases)
+        2
     """
     if out is not None:
         check_output(out)
     if cases and rows:
         raise FactorizerError("cases and rows are both given; rows is for cases that are not named")
-    section = (preset if isinstance(preset, Preset) else load_preset(preset)).data
+    section = load_preset(preset).data
     shown = channel or section.channels[0]
     if shown not in section.channels:
         listed = ", ".join(section.channels)

@@ -92,9 +92,10 @@ def choose_postprocessing(
         progress: Where lines and bars go.
 
     Example:
-        >>> chosen = factorizer.choose_postprocessing(run, data)  # doctest: +SKIP
-        >>> [str(choice.rule) for choice in chosen.choices]  # doctest: +SKIP
-        ['at least 0.1 ml']
+        >>> run = Path("runs/strokes")
+        >>> chosen = factorizer.choose_postprocessing(run, Path("strokes"), device="cpu")
+        >>> [choice.region for choice in chosen.choices]
+        ['lesion']
     """
     place = Run(run)
     if place.rules_file.exists():

@@ -51,8 +51,8 @@ def profile(
         progress: Where lines and bars go.
 
     Example:
-        >>> (row,) = factorizer.profile("isles22", systems=["nnunet"]).rows  # doctest: +SKIP
-        >>> row.params  # doctest: +SKIP
+        >>> (row,) = factorizer.profile("isles22", systems=["nnunet"]).rows
+        >>> row.params
         28702723
     """
     loaded = load_preset(preset)

@@ -99,7 +99,7 @@ def tune(
         progress: Where lines and bars go.
 
     Example:
-        >>> tuning = factorizer.tune("run/fold0", data, max_loss=0.01)  # doctest: +SKIP
+        >>> tuning = factorizer.tune("runs/strokes/fold0", data)  # doctest: +SKIP
         >>> tuning.speeds["fast"].time_ratio  # doctest: +SKIP
         0.61
     """

@@ -43,9 +43,9 @@ def plan_data(
         The cohort, the report on its cases, and the plan with its preset and reasons.
 
     Example:
-        >>> planned = plan_data(Path("Task04_Hippocampus"))  # doctest: +SKIP
-        >>> planned.plan.preset.data.patch_size  # doctest: +SKIP
-        (40, 56, 40)
+        >>> planned = factorizer.plan_data(Path("strokes"), out=Path("strokes.yaml"))
+        >>> planned.plan.preset.data.channels
+        ('DWI', 'ADC')
     """
     if out is not None:
         require_ending("out", out, ".yaml", ".yml")

@@ -103,10 +103,12 @@ def train_fold(
     `train`.
 
     Example:
-        >>> preset = factorizer.load_preset("hippocampus")  # doctest: +SKIP
-        >>> outcome = factorizer.train_fold(preset, data=data, out=out)  # doctest: +SKIP
-        >>> outcome.mean_dice  # doctest: +SKIP
-        0.88
+        >>> quick = ["training.max_steps=2", "training.folds=2", "model.widths=[8,16]"]
+        >>> quick += ["data.patch_size=[16,16,16]"]
+        >>> preset = factorizer.change_preset(factorizer.load_preset("isles22"), quick)
+        >>> outcome = factorizer.train_fold(preset, data=Path("strokes"), out=Path("runs/quick"))
+        >>> str(outcome.folder)
+        'runs/quick/fold0'
     """
     started = time.monotonic()
     machine = machine or Machine()
