@@ -126,7 +126,7 @@ def test_folds_that_were_swapped_are_noticed(strokes: Path, whole: Path, tmp_pat
     assert run(strokes, tmp_path / "run", resume=True).finished
 
 
-def test_a_polite_kill_saves_and_says_how_to_go_on(
+def test_a_polite_kill_saves_and_says_how_to_resume(
     strokes: Path, whole: Path, tmp_path: Path
 ) -> None:
     said: list[str] = []

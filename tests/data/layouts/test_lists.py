@@ -101,7 +101,7 @@ def test_channels_of_one_file_match_in_their_order(tmp_path: Path) -> None:
     assert select_channels(cohort, ("DWI", "ADC")) == ("image0", "image1")
     targets = Targets({"lesion": 1}, {"lesion": ("lesion",)})
     assert check_cohort(cohort, channels=("DWI", "ADC"), targets=targets).errors == []
-    message = "wants the channels DWI, ADC, T1, the data set has image0, image1"
+    message = "has the channels DWI, ADC, T1, and the data set has image0, image1"
     with pytest.raises(DataError, match=message):
         select_channels(cohort, ("DWI", "ADC", "T1"))
 
