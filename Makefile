@@ -19,14 +19,14 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/pytest
 
-# what one runs while working: about a minute
+# about a minute: for use while you work
 test-fast: $(READY)
 	$(BIN)/pytest -m "not slow and not gpu"
 
 test-gpu: $(READY)
 	$(BIN)/pytest -m gpu -rs tests/gpu
 
-# hostile inputs for every reader, until MINUTES are over; those taken wrongly are kept in fuzz-failures
+# hostile inputs for every reader, until MINUTES are over; failing inputs are kept in fuzz-failures
 MINUTES ?= 10
 fuzz: $(READY)
 	$(BIN)/python tests/fuzz/fuzz.py --seed $(shell date +%j%H%M) --minutes $(MINUTES) --keep fuzz-failures

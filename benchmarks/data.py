@@ -1,4 +1,4 @@
-"""Does the data stage keep up with training, and does it take every real scan?
+"""Whether the data stage keeps up with training, and can read every real scan.
 
 It measures samples per second with one and two workers, and the training steps per second of the
 Swin Factorizer at the ISLES'22 preset (64^3 patches, all augmentations). With `--real FOLDER` it
@@ -21,7 +21,7 @@ from rich.progress import Progress
 from torch.utils.data import DataLoader
 
 from factorizer.config import build_options
-from factorizer.data.cache import CaseStore, Settings
+from factorizer.data.cache import CaseStore, Preparation
 from factorizer.data.cases import Cohort
 from factorizer.data.check import targets_of
 from factorizer.data.layouts import read_cohort
@@ -44,8 +44,10 @@ def make_patches(
     data = PRESET.data
     volumes = cohort.layout != "pairs"
     spacing = data.spacing_mm if cohort.layout == "isles" else None
-    settings = Settings(cohort.channels, cohort.label_values, Preprocessing(None, spacing, volumes))
-    store = CaseStore(cache, cohort.cases, settings)
+    preparation = Preparation(
+        cohort.channels, cohort.label_values, Preprocessing(None, spacing, volumes)
+    )
+    store = CaseStore(cache, cohort.cases, preparation)
     progress.console.print(f"preprocessing {cohort.root.name}")
     problems = store.prepare(list(store.cases))
     for problem in problems:

@@ -33,7 +33,7 @@ from rich.console import Console
 from short_training import ShortTraining, claim, patches_of
 
 from factorizer.config import Preset
-from factorizer.data.cache import CaseStore, settings_for
+from factorizer.data.cache import CaseStore, preparation_for
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import write_scores
 from factorizer.files import write_atomically
@@ -55,10 +55,10 @@ class Bench:
         for fold, cases in folds.items():
             if fold != self.task.tuning_fold:
                 self.training += cases
-        self.settings = settings_for(self.cohort, self.preset("res-unet", 0).data)
+        self.preparation = preparation_for(self.cohort, self.preset("res-unet", 0).data)
         owners = {case: self.cohort.case(case).owner for case in self.scored}
         write_atomically(patients_file(name), json.dumps(owners, indent=1) + "\n")
-        self.store = CaseStore(WORK / "cache", self.cohort.cases, self.settings)
+        self.store = CaseStore(WORK / "cache", self.cohort.cases, self.preparation)
         problems = self.store.prepare(self.training)
         assert not [problem for problem in problems if problem.severity != "warning"], problems
 
@@ -116,7 +116,7 @@ def score(bench: Bench, name: str, *, seed: int, steps: int) -> None:
     """Train one variant, and write its scores."""
     started = time.perf_counter()
     training = bench.train(name, seed=seed, steps=steps)
-    rows = training.scores(bench.cohort, bench.settings, bench.scored)
+    rows = training.scores(bench.cohort, bench.preparation, bench.scored)
     write_scores(score_file(bench.name, name, steps, seed), rows)
     dices = [row.value for row in rows if row.metric == "dice"]
     minutes = (time.perf_counter() - started) / 60

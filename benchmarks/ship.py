@@ -1,4 +1,4 @@
-"""Make a trained fold a model of the zoo: half-precision weights, scores of the held-out cases, and
+"""Turn a trained fold into a model of the zoo: half-precision weights, scores of the held-out cases, and
 a card.
 
     python benchmarks/ship.py runs/hippocampus/fold0 hippocampus --data Task04_Hippocampus
@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 from rich.progress import track
 
-from factorizer.data.cache import settings_for
+from factorizer.data.cache import preparation_for
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score, mean_scores
 from factorizer.files import write_atomically
@@ -109,11 +109,11 @@ def main(
 def score_again(predictor: Predictor, before: Sequence[Score], data: Path) -> list[Score]:
     """The scores of the same cases with another model."""
     cohort = read_cohort(data)
-    settings = settings_for(cohort, predictor.preset.data)
+    preparation = preparation_for(cohort, predictor.preset.data)
     names = list(dict.fromkeys(row.case for row in before))
     rows: list[Score] = []
     for name in track(names, "scoring"):
-        rows += score_case(predictor, cohort.case(name), settings)
+        rows += score_case(predictor, cohort.case(name), preparation)
     return rows
 
 
@@ -144,7 +144,7 @@ def write_card(
   channels, rank {model.rank}, {model.num_iters} iterations, {count:,} parameters, stored in half precision.
 - **Input**: {about.input} Channels: {", ".join(preset.data.channels)}.
 - **Output**: {labels}.
-- **Use**: `factorizer predict --model zoo:{name} -i CASE -o OUT`, then, where there are references,
+- **Use**: `factorizer predict --model zoo:{name} -i CASE -o OUT`, then, if you have references,
   `factorizer evaluate -p OUT -r REFERENCES --preset zoo:{name} -o scores.csv`.
 
 ## Training
@@ -171,7 +171,7 @@ region Dice 0. HD95 is the mean of the cases where it is defined. Half precision
 
 Research on segmentation methods, teaching, a starting point for training (`factorizer train --init zoo:{name}`; what
 comes of that may be derived from these weights in the sense of their licence).
-{about.limits} The scores above are from data of the same source as the training data; expect less elsewhere.
+{about.limits} The scores above are from data of the same source as the training data; expect lower scores on other data.
 
 ## Licence
 

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
 from factorizer.config import Preset
-from factorizer.data.cache import CaseStore, Settings
+from factorizer.data.cache import CaseStore, Preparation
 from factorizer.data.cases import Cohort
 from factorizer.data.patches import PatchDataset
 from factorizer.evaluation.scores import Score
@@ -84,12 +84,12 @@ class ShortTraining:
             raise FloatingPointError(f"the loss is {loss.item()} at step {self.steps}")
         return loss.item()
 
-    def scores(self, cohort: Cohort, settings: Settings, cases: Sequence[str]) -> list[Score]:
+    def scores(self, cohort: Cohort, preparation: Preparation, cases: Sequence[str]) -> list[Score]:
         """The scores of the averaged weights."""
         predictor = Predictor(self.preset, [self.averaged])
         rows: list[Score] = []
         for case in cases:
-            rows += score_case(predictor, cohort.case(case), settings)
+            rows += score_case(predictor, cohort.case(case), preparation)
         return rows
 
     def save(self, file: Path) -> None:

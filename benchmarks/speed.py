@@ -1,4 +1,4 @@
-"""How fast and how lean the Swin Factorizer is, beside the textbook and four MONAI networks.
+"""Time and memory of the Swin Factorizer beside the textbook and four MONAI networks.
 
 Times and memory are measured as `factorizer profile --measure` does. `make bench` writes
 docs/results/speed.md and speed.json. `--sizes 64` takes minutes, 128 about half an hour.

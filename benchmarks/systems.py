@@ -151,7 +151,7 @@ class Training(ShortTraining):
     ) -> None:
         self.plan = make_plan(data)
         preset = change_preset(preset_of(name), [f"training.seed={seed}"])
-        store = CaseStore(WORK / "cache", self.plan.cohort.cases, self.plan.settings)
+        store = CaseStore(WORK / "cache", self.plan.cohort.cases, self.plan.preparation)
         names: list[str] = []
         for fold in training_folds:
             names += self.plan.folds[fold]
@@ -166,7 +166,7 @@ class Training(ShortTraining):
 
     def scores_of(self, cases: Sequence[str]) -> list[Score]:
         """The scores of the averaged weights."""
-        return self.scores(self.plan.cohort, self.plan.settings, cases)
+        return self.scores(self.plan.cohort, self.plan.preparation, cases)
 
     def save_weights(self, file: Path) -> None:
         """Save the averaged weights in half precision."""

@@ -1,4 +1,4 @@
-"""What the comparison of all systems has in common: its settings, cases, folders and tables."""
+"""What all parts of the comparison of systems share: its data, folders and tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from factorizer.config import Preset
-from factorizer.data.cache import Settings, settings_for
+from factorizer.data.cache import Preparation, preparation_for
 from factorizer.data.cases import Cohort
 from factorizer.data.folds import draw_folds
 from factorizer.data.layouts import read_cohort
@@ -56,15 +56,15 @@ class Plan:
     """The cases, how they are preprocessed, and the folds that they are in."""
 
     cohort: Cohort
-    settings: Settings
+    preparation: Preparation
     folds: Mapping[int, Sequence[str]]
 
 
 @cache
 def make_plan(data: Path) -> Plan:
     cohort = read_cohort(data)
-    settings = settings_for(cohort, preset_of("nnunet").data)
-    return Plan(cohort, settings, draw_folds(cohort.cases, num_folds=5, seed=0))
+    preparation = preparation_for(cohort, preset_of("nnunet").data)
+    return Plan(cohort, preparation, draw_folds(cohort.cases, num_folds=5, seed=0))
 
 
 def preset_of(name: str) -> Preset:

@@ -36,7 +36,7 @@ from factorizer.studies.explaining import explain
 from factorizer.studies.gallery import draw_gallery
 
 OURS, BASELINE = "swin-factorizer", "logistic regression"
-SETTINGS = [
+CHANGES = [
     "data.patch_size=[32,40,32]",
     "model.widths=[16,32,64,128]",
     "model.window=4",
@@ -51,7 +51,7 @@ console = Console()
 
 def main(folder: Path) -> None:
     started = time.monotonic()
-    preset = factorizer.change_preset(factorizer.load_preset("brats"), SETTINGS)
+    preset = factorizer.change_preset(factorizer.load_preset("brats"), CHANGES)
     progress, data = Bars(), folder / "data"
     if not (data / "dataset.json").exists():  # it is written last
         console.print("Drawing 50 synthetic brains with tumours, 40 to train on and 10 to test on.")
@@ -83,7 +83,7 @@ def main(folder: Path) -> None:
         curve=outcome.fold.curve_file.read_bytes(),
     )
     write_atomically(folder / "segmentations.png", gallery.png)
-    write_atomically(folder / "index.html", make_page(means, figures, SETTINGS))
+    write_atomically(folder / "index.html", make_page(means, figures, CHANGES))
     console.print(f"{time.monotonic() - started:.0f} s. Open [bold]{folder / 'index.html'}[/]")
 
 

@@ -27,7 +27,7 @@ class Figures:
 
 
 def make_page(
-    means: Mapping[str, Mapping[str, Means]], figures: Figures, settings: Sequence[str]
+    means: Mapping[str, Mapping[str, Means]], figures: Figures, changes: Sequence[str]
 ) -> str:
     """The whole page. `means` are by model and region."""
     parts = [
@@ -47,7 +47,7 @@ def make_page(
         page.heading("Training"),
         page.image(figures.curve, "learning curve"),
         page.heading("The same by hand"),
-        page.code("\n".join(list_commands(settings))),
+        page.code("\n".join(list_commands(changes))),
         page.note(
             "These commands predict and score all 50 cases. The table above and "
             "run/fold0/scores.csv have the 10 unseen cases."
@@ -74,11 +74,11 @@ def scores_table(means: Mapping[str, Mapping[str, Means]]) -> str:
     return page.table(columns, rows)
 
 
-def list_commands(settings: Sequence[str]) -> list[str]:
-    changes = " ".join(f"--set {setting}" for setting in settings)
+def list_commands(changes: Sequence[str]) -> list[str]:
+    options = " ".join(f"--set {change}" for change in changes)
     return [
         "factorizer data synth brats -o data --cases 50 --size 48",
-        f"factorizer train --preset brats --data data --fold 0 -o run {changes}",
+        f"factorizer train --preset brats --data data --fold 0 -o run {options}",
         "factorizer predict -i data -o predictions --model run/fold0",
         "factorizer evaluate -p predictions -r data --preset brats -o scores.csv",
         "factorizer explain --model run/fold0 -i data -o components",

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from factorizer.config import Preset
-from factorizer.data.cache import Settings, settings_for
+from factorizer.data.cache import Preparation, preparation_for
 from factorizer.data.cases import Case, Cohort
 from factorizer.data.outputs import prediction_file, write_labels
 from factorizer.data.preprocess import restore
@@ -28,15 +28,15 @@ VOXELS_PER_CASE = 5000
 def predict_by_voxel(preset: Preset, cohort: Cohort, unseen: Sequence[Case], out: Path) -> None:
     """Fit the baseline to the other cases of a cohort, and write its label maps of the unseen."""
     targets = preset.data.targets
-    settings = settings_for(cohort, preset.data)
+    preparation = preparation_for(cohort, preset.data)
     known = [case for case in cohort.cases if case not in unseen]
-    voxels, masks = draw_voxels(preset, settings, known)
+    voxels, masks = draw_voxels(preset, preparation, known)
     models = [LogisticRegression(max_iter=1000).fit(voxels, mask) for mask in masks]
     thresholds = []
     for model, mask in zip(models, masks, strict=True):
         thresholds.append(best_threshold(model.predict_proba(voxels)[:, 1], mask))
     for case in unseen:
-        prepared = settings.prepare(case, with_label=False)
+        prepared = preparation.prepare(case, with_label=False)
         image = by_voxel(prepared.image)
         found = []
         for model, threshold in zip(models, thresholds, strict=True):
@@ -46,12 +46,14 @@ def predict_by_voxel(preset: Preset, cohort: Cohort, unseen: Sequence[Case], out
         write_labels(prediction_file(out, case), whole, case, binary=len(targets.labels) == 1)
 
 
-def draw_voxels(preset: Preset, settings: Settings, cases: Sequence[Case]) -> tuple[Array, Array]:
+def draw_voxels(
+    preset: Preset, preparation: Preparation, cases: Sequence[Case]
+) -> tuple[Array, Array]:
     """Some voxels of each case (voxels, channels), and the regions that they are in."""
     generator = np.random.default_rng(0)
     voxels, masks = [], []
     for case in cases:
-        prepared = settings.prepare(case, with_label=True)
+        prepared = preparation.prepare(case, with_label=True)
         assert prepared.label is not None, "it was asked for"
         chosen = generator.choice(prepared.label.size, VOXELS_PER_CASE, replace=False)
         voxels.append(by_voxel(prepared.image)[chosen])

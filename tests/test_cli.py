@@ -159,7 +159,7 @@ def test_profile_measures_in_one_run(tmp_path: Path) -> None:
             ["--preset", "brats", "--scores", "nnunet=nowhere.csv"],
             "nowhere.csv for nnunet, which does not exist",
         ),
-        (["--preset", "brats", "--figure", "cost.bmp"], "its name must end in .png"),
+        (["--preset", "brats", "--figure", "cost.bmp"], "give a name that ends in .png"),
         (["--preset", "brats", "--rounds", "2"], "rounds is for measure"),
         (["--preset", "brats", "--scores", "nnunet=tests"], "there is no scores.csv in"),
     ],

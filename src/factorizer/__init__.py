@@ -10,9 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from factorizer.data.check import check_data as check_data
     from factorizer.data.deal import make_folds as make_folds
-    from factorizer.data.plan import plan_data as plan_data
     from factorizer.data.synthetic import make_synthetic as make_synthetic
     from factorizer.errors import FactorizerError as FactorizerError
     from factorizer.evaluation.compare import Entry as Entry
@@ -34,6 +32,7 @@ if TYPE_CHECKING:
     from factorizer.preset_files import change_preset as change_preset
     from factorizer.preset_files import load_preset as load_preset
     from factorizer.progress import Progress as Progress
+    from factorizer.reports.data_check import check_data as check_data
     from factorizer.studies.ablating import ablate as ablate
     from factorizer.studies.comparing import compare as compare
     from factorizer.studies.explaining import explain as explain
@@ -43,6 +42,7 @@ if TYPE_CHECKING:
     from factorizer.studies.training_variants import ablate_training as ablate_training
     from factorizer.studies.tuning import tune as tune
     from factorizer.training.machine import Machine as Machine
+    from factorizer.training.planning import plan_data as plan_data
     from factorizer.training.session import train_fold as train_fold
     from factorizer.training.train import cross_validate as cross_validate
     from factorizer.training.train import train as train
@@ -56,8 +56,8 @@ HOMES = {
     "load_preset": "preset_files",
     "change_preset": "preset_files",
     "build_model": "models.registry",
-    "check_data": "data.check",
-    "plan_data": "data.plan",
+    "check_data": "reports.data_check",
+    "plan_data": "training.planning",
     "make_folds": "data.deal",
     "make_synthetic": "data.synthetic",
     "train": "training.train",

@@ -8,6 +8,13 @@ class FactorizerError(ValueError):
 
     It is raised on purpose. Its message says what was got, what is allowed, and what to do. Every
     other exception that leaves the library is a bug.
+
+    Example:
+        >>> try:
+        ...     factorizer.load_preset("isles21")
+        ... except factorizer.FactorizerError as error:
+        ...     print(error)
+        no preset is named 'isles21'; did you mean 'isles22'; choose one of ...
     """
 
 

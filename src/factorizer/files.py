@@ -141,6 +141,14 @@ def refuse_existing(*files: Path) -> None:
             raise FactorizerError(f"{file} already exists; give another name")
 
 
+def require_ending(parameter: str, file: Path, *endings: str) -> None:
+    """Raise unless the name of a file ends as its content needs. `parameter` is what it is for."""
+    if file.suffix not in endings:
+        raise FactorizerError(
+            f"{parameter} is {file}; give a name that ends in {' or '.join(endings)}"
+        )
+
+
 def require_empty_folder(folder: Path) -> None:
     """Raise unless a folder is empty or does not exist yet."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -56,19 +56,21 @@ def zoo_presets() -> list[str]:
     return sorted(folder.name for folder in folders)
 
 
-def load_preset(name_or_path: str | Path) -> Preset:
+def load_preset(preset: str | Path | Preset) -> Preset:
     """Read a preset.
 
     Args:
-        name_or_path: The name of a preset that ships with the package, zoo:NAME for the preset of
-            a model of the zoo, or a YAML file. A name with a slash, or that ends in .yaml or .yml,
-            is the path of a file.
+        preset: The name of a preset that ships with the package, zoo:NAME for the preset of a model
+            of the zoo, or a YAML file. A name with a slash, or that ends in .yaml or .yml, is the
+            path of a file. A preset is returned as it is.
 
     Example:
-        >>> load_preset("hippocampus").data.channels
+        >>> factorizer.load_preset("hippocampus").data.channels
         ('MRI',)
     """
-    text = str(name_or_path)
+    if isinstance(preset, Preset):
+        return preset
+    text = str(preset)
     if text.startswith(ZOO):
         name = text.removeprefix(ZOO)
         if name not in zoo_presets():
@@ -127,7 +129,8 @@ def change_preset(preset: Preset, changes: Iterable[str]) -> Preset:
         changes: Each is path.to.field=value, with the value in YAML.
 
     Example:
-        >>> preset = change_preset(load_preset("brats"), ["training.max_steps=100"])
+        >>> brats = factorizer.load_preset("brats")
+        >>> preset = factorizer.change_preset(brats, ["training.max_steps=100"])
         >>> preset.training.max_steps
         100
     """

@@ -30,14 +30,22 @@ class Task:
 
 
 class Progress:
-    """Lines and bars. This class shows none of them."""
+    """Lines and bars. This class shows none of them. A subclass may show some.
+
+    Example:
+        >>> class Lines(factorizer.Progress):
+        ...     def say(self, text):
+        ...         print(text)
+        >>> Lines().say("training on 4 cases")
+        training on 4 cases
+    """
 
     def say(self, text: str) -> None:
         """A line that the user should read."""
 
     @contextmanager
     def task(self, label: str, total: int | None = None) -> Iterator[Task]:
-        """A bar while a piece of work is done. Without a total it only shows that work goes on."""
+        """A bar while a piece of work is done. Without a total it only shows that work is done."""
         yield Task()
 
     def track(self, items: Sequence[Item], label: str) -> Iterator[Item]:

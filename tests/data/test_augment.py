@@ -352,8 +352,8 @@ def test_inverted_contrast_acts_from_the_bright_end() -> None:
 
 def test_2d() -> None:
     generator = np.random.default_rng(0)
-    settings = Augmentation.model_validate({"affine": {"probability": 1.0}})
-    changes = draw_augmentation(settings, channels=3, dims=2, generator=generator)
+    augmentation = Augmentation.model_validate({"affine": {"probability": 1.0}})
+    changes = draw_augmentation(augmentation, channels=3, dims=2, generator=generator)
     assert changes.rotation_degrees is not None
     assert len(changes.rotation_degrees) == 1
     label = torch.zeros(20, 24, dtype=torch.uint8)

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 
 from factorizer.data import cache
-from factorizer.data.cache import CaseStore, Settings
+from factorizer.data.cache import CaseStore, Preparation
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import Preprocessing
 from testkit.bars import CountedBars
 from testkit.writing import random_image, write_msd, write_nifti
 
 VALUES = {0: 0, 1: 1, 2: 2, 3: 3}
-SETTINGS = Settings(("T1",), VALUES, Preprocessing())
+PREPARATION = Preparation(("T1",), VALUES, Preprocessing())
 
 
-def make_store(folder: Path, settings: Settings = SETTINGS) -> CaseStore:
-    return CaseStore(folder / "cache", read_cohort(folder / "set").cases, settings)
+def make_store(folder: Path, preparation: Preparation = PREPARATION) -> CaseStore:
+    return CaseStore(folder / "cache", read_cohort(folder / "set").cases, preparation)
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_changed_file_or_setting_makes_another_entry(folder: Path, monkeypatch
     changed = np.array(make_store(folder).open("case_000")[0])
     assert not np.array_equal(before, changed)
     plain = make_store(
-        folder, replace(SETTINGS, preprocessing=Preprocessing(normalization="none"))
+        folder, replace(PREPARATION, preprocessing=Preprocessing(normalization="none"))
     ).open("case_000")[0]
     np.testing.assert_array_equal(plain[0], random_image(77))
     assert len(prepared) == 3
@@ -133,7 +133,7 @@ def test_a_pipe_is_refused_without_waiting(folder: Path) -> None:
     cases = read_cohort(folder / "set").cases
     file.unlink()
     os.mkfifo(file)
-    (problem,) = CaseStore(folder / "cache", cases, SETTINGS).prepare(["case_000", "case_001"])
+    (problem,) = CaseStore(folder / "cache", cases, PREPARATION).prepare(["case_000", "case_001"])
     assert str(problem) == f"{file}: it is not a regular file; give a file"
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from factorizer import check_data
 from factorizer.cli import app
 from factorizer.data import check as check_module
-from factorizer.data.cache import settings_for
+from factorizer.data.cache import preparation_for
 from factorizer.data.cases import DataError
-from factorizer.data.check import check_cohort, check_data
+from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image
 from factorizer.data.layouts import read_cohort
 from factorizer.data.plan import fit_patch, plan_strides
@@ -122,7 +123,7 @@ def test_the_library_checks_with_and_without_a_preset(tmp_path: Path) -> None:
     assert report.labels == {"lesion": 1}
     assert bars.done == {"reading cases": (len(report.cases), len(report.cases))}
     (problem,) = check_data(folder, preset=load_preset("brats")).report.errors
-    assert "the preset wants the channels FLAIR" in problem.message
+    assert "the preset has the channels FLAIR" in problem.message
 
 
 def test_a_preset_names_the_masks_unless_a_suffix_is_given(tmp_path: Path) -> None:
@@ -139,7 +140,7 @@ def test_a_preset_that_does_not_fit_is_named(tmp_path: Path) -> None:
     result = runner.invoke(app, ["data", "check", str(folder), "--preset", "brats"])
     assert result.exit_code == 1
     assert (
-        "the preset wants the channels FLAIR, T1, T1Gd, T2, the data set has DWI, ADC"
+        "the preset has the channels FLAIR, T1, T1Gd, T2, and the data set has DWI, ADC"
         in result.stderr
     )
 
@@ -285,7 +286,7 @@ def test_zero_is_a_tissue_in_ct(tmp_path: Path) -> None:
     assert 145 < high <= 150
     assert not data.crop_to_nonzero
     cohort = read_cohort(tmp_path / "ct")
-    prepared = settings_for(cohort, data).prepare(cohort.cases[0], with_label=True)
+    prepared = preparation_for(cohort, data).prepare(cohort.cases[0], with_label=True)
     before = read_image(cohort.cases[0]).array[0]
     around = [float(prepared.image[0][before == value].mean()) for value in (-1, 0, 1)]
     assert around[0] < around[1] < around[2]  # no hole at zero
@@ -307,4 +308,4 @@ def test_folds_have_the_labelled_cases_and_are_json(tmp_path: Path) -> None:
     assert "fold 1: 1 case\n" in result.output
     result = runner.invoke(app, ["data", "folds", str(folder), "-o", str(tmp_path / "folds.csv")])
     assert result.exit_code == 2
-    assert "must end in .json" in result.output
+    assert "give a name that ends in .json" in result.output

@@ -14,10 +14,9 @@ from testkit.writing import write_isles
 
 def test_folds_are_drawn_and_saved(tmp_path: Path) -> None:
     folder = write_isles(tmp_path / "set", cases=6)
-    dealt = make_folds(folder, num_folds=3, seed=1)
+    dealt = make_folds(folder, out=tmp_path / "folds.json", num_folds=3, seed=1)
     assert [len(names) for names in dealt.folds.values()] == [2, 2, 2]
     assert dealt.folds == make_folds(folder, num_folds=3, seed=1).folds
-    dealt.save(tmp_path / "folds.json")
     content = json.loads((tmp_path / "folds.json").read_text())
     assert content["origin"] == "seed 1"
     again = make_folds(folder, split=tmp_path / "folds.json")

@@ -171,7 +171,7 @@ def test_a_run_keeps_its_own_folds(tmp_path: Path) -> None:
 
 
 def test_too_few_patients_are_an_error() -> None:
-    with pytest.raises(DataError, match="3 labelled patients cannot be dealt into 5 folds"):
+    with pytest.raises(DataError, match="3 labelled patients cannot be divided into 5 folds"):
         draw_folds(make_cases(9, per_patient=3), num_folds=5, seed=0)
 
 

@@ -188,7 +188,7 @@ def test_a_file_without_permission_is_named(cohort: Cohort, monkeypatch) -> None
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(gzip, "open", refuse)
-    with pytest.raises(DataError, match="the file cannot be read; give yourself permission"):
+    with pytest.raises(DataError, match="the file cannot be read; change its permissions"):
         read_image(cohort.cases[0])
 
 

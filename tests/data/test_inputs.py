@@ -104,7 +104,7 @@ def test_named_files_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
     files = write_channels(tmp_path, "sub-1_dwi", "sub-1_adc")
     (case,), _ = read_inputs(files, CHANNELS)
     assert case.name == "sub-1"
-    message = "it is named as ADC, but it is in the place of DWI"
+    message = "it is named as ADC, but it is given as DWI"
     with pytest.raises(DataError, match=message):
         read_inputs(files[::-1], CHANNELS)
     table = tmp_path / "list.csv"
@@ -115,7 +115,7 @@ def test_named_files_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
 
 def test_numbered_files_in_the_wrong_order_are_refused(tmp_path: Path) -> None:
     files = write_channels(tmp_path, "p_0000", "p_0001")
-    message = "it has the number 0001, but it is in the place of DWI, 0000"
+    message = "it has the number 0001, but it is given as DWI, which is 0000"
     with pytest.raises(DataError, match=message):
         read_inputs(files[::-1], CHANNELS)
     with pytest.raises(DataError, match="it is given for 2 channels"):
@@ -137,7 +137,7 @@ def test_another_kind_of_scan_is_refused(tmp_path: Path) -> None:
         if accepted:
             assert len(read_inputs([tmp_path / channel], ("MRI",))[0]) == 3
         else:
-            message = f"wants the channels MRI, the data set has {channel}; choose another"
+            message = f"has the channels MRI, and the data set has {channel}; choose another"
             with pytest.raises(DataError, match=message):
                 read_inputs([tmp_path / channel], ("MRI",))
 

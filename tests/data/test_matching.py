@@ -31,7 +31,7 @@ def test_labels_match_by_name(tmp_path: Path) -> None:
 def test_channels_match_by_name(tmp_path: Path) -> None:
     cohort = read_cohort(write_isles(tmp_path))
     assert select_channels(cohort, ["ADC", "DWI"]) == ("ADC", "DWI")
-    with pytest.raises(DataError, match="wants the channels DWI, T1, the data set has DWI, ADC"):
+    with pytest.raises(DataError, match="has the channels DWI, T1, and the data set has DWI, ADC"):
         select_channels(cohort, ["DWI", "T1"])
 
 

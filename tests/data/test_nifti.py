@@ -180,7 +180,7 @@ def test_memory_that_runs_out_is_a_problem_of_the_file(tmp_path: Path, monkeypat
         raise MemoryError
 
     monkeypatch.setattr("factorizer.data.nifti.ArrayProxy", run_out)
-    with pytest.raises(DataError, match=r"image\.nii\.gz: it takes more memory than there is"):
+    with pytest.raises(DataError, match=r"image\.nii\.gz: it needs more memory than is available"):
         read(file)
 
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from factorizer.config import Augmentation
-from factorizer.data.cache import CaseStore, Settings
+from factorizer.data.cache import CaseStore, Preparation
 from factorizer.data.layouts import read_cohort
 from factorizer.data.patches import PatchDataset, cut_patch, padding_of
 from factorizer.data.preprocess import Preprocessing
@@ -26,8 +26,8 @@ LABELS, REGIONS = {"a": 1, "b": 2, "c": 3}, {"A": ("a",), "BC": ("b", "c")}
 def store(tmp_path_factory: pytest.TempPathFactory) -> CaseStore:
     folder = tmp_path_factory.mktemp("data")
     cohort = read_cohort(write_msd(folder / "set", cases=5, channels=["T1", "T2"]))
-    settings = Settings(("T1", "T2"), cohort.label_values, Preprocessing())
-    store = CaseStore(folder / "cache", cohort.cases, settings)
+    preparation = Preparation(("T1", "T2"), cohort.label_values, Preprocessing())
+    store = CaseStore(folder / "cache", cohort.cases, preparation)
     assert store.prepare(list(store.cases)) == []
     return store
 
@@ -106,10 +106,10 @@ def test_foreground_patches_hold_a_labelled_voxel(tmp_path: Path) -> None:
     write_nifti(tmp_path / "imagesTr" / "case_000.nii.gz", random_image(0, label.shape))
     write_nifti(tmp_path / "labelsTr" / "case_000.nii.gz", label)
     cohort = read_cohort(tmp_path)
-    settings = Settings(
+    preparation = Preparation(
         ("T1",), cohort.label_values, Preprocessing(crop_to_nonzero=False, normalization="none")
     )
-    store = CaseStore(tmp_path / "cache", cohort.cases, settings)
+    store = CaseStore(tmp_path / "cache", cohort.cases, preparation)
     options = {"augmentation": None, "length": 200}
     always = make(store, foreground_fraction=1.0, **options)
     assert all(always[index]["target"].any() for index in range(50))

@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from factorizer import plan_data
 from factorizer.cli import app
 from factorizer.data.cases import DataError
 from factorizer.data.check import check_cohort
 from factorizer.data.images import read_image
 from factorizer.data.intensities import describe_intensities, judge_channel
 from factorizer.data.layouts import read_cohort
-from factorizer.data.plan import plan_data, plan_preset, round_range
+from factorizer.data.plan import plan_preset, round_range
 from factorizer.preset_files import load_preset
 from testkit.places import REAL_DATA, needs_real_data
 from testkit.writing import write_isles, write_msd, write_nifti

@@ -225,5 +225,5 @@ def test_memory_that_runs_out_is_a_problem_of_the_case(tmp_path: Path, image, mo
         )
 
     monkeypatch.setattr("torch.nn.functional.interpolate", run_out)
-    with pytest.raises(DataError, match="case: it takes more memory than there is"):
+    with pytest.raises(DataError, match="case: it needs more memory than is available"):
         prepare(tmp_path, image, image[0] > 15, (1.0, 1.0, 1.0), spacing_mm=(2.0, 2.0, 2.0))

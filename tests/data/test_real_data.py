@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from factorizer.config.networks import network_of
-from factorizer.data.cache import CaseStore, Settings, settings_for
+from factorizer.data.cache import CaseStore, Preparation, preparation_for
 from factorizer.data.cases import Cohort
 from factorizer.data.check import targets_of
 from factorizer.data.folds import read_folds, split_fold
@@ -40,9 +40,11 @@ def test_all_cases_are_found(cohort: Cohort) -> None:
 
 def test_some_cases_are_read_and_give_patches(cohort: Cohort, tmp_path: Path) -> None:
     spacing = load_preset("isles22").data.spacing_mm if cohort.layout == "isles" else None
-    settings = Settings(cohort.channels, cohort.label_values, Preprocessing(spacing_mm=spacing))
+    preparation = Preparation(
+        cohort.channels, cohort.label_values, Preprocessing(spacing_mm=spacing)
+    )
     names = [case.name for case in cohort.cases[:: len(cohort.cases) // 4]][:4]
-    store = CaseStore(tmp_path, cohort.cases, settings)
+    store = CaseStore(tmp_path, cohort.cases, preparation)
     assert store.prepare(names) == []
     patch = PATCHES[cohort.root.name]
     dataset = PatchDataset(
@@ -122,7 +124,7 @@ def test_presets_are_right_for_their_data(preset: str, folder: str, tmp_path: Pa
     settings, cohort = load_preset(preset), read_cohort(REAL_DATA / folder)
     data = settings.data
     names = [case.name for case in cohort.cases[:2]]
-    store = CaseStore(tmp_path, cohort.cases, settings_for(cohort, data))
+    store = CaseStore(tmp_path, cohort.cases, preparation_for(cohort, data))
     patches = PatchDataset(
         store,
         names,

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from factorizer.cli import app
-from factorizer.data.cache import CaseStore, Settings
+from factorizer.data.cache import CaseStore, Preparation
 from factorizer.data.cases import Case, Source
 from factorizer.data.images import Volume, VoxelGrid, read_image
 from factorizer.data.layouts import read_cohort
@@ -76,10 +76,10 @@ def test_training_names_a_spike_and_keeps_the_case(tmp_path: Path) -> None:
     write_msd(tmp_path / "set", cases=2, channels=["T1"])
     write_nifti(tmp_path / "set" / "imagesTr" / "case_001.nii.gz", spiked())
     for _ in range(2):  # made, and found in the cache
-        settings = Settings(("T1",), {0: 0, 1: 1, 2: 2, 3: 3}, Preprocessing())
+        preparation = Preparation(("T1",), {0: 0, 1: 1, 2: 2, 3: 3}, Preprocessing())
         cohort, said = read_cohort(tmp_path / "set"), []
-        store = CaseStore(tmp_path / "cache", cohort.cases, settings)
-        cases = TrainingCases(cohort, settings, {}, "", ["case_000"], ["case_001"])
+        store = CaseStore(tmp_path / "cache", cohort.cases, preparation)
+        cases = TrainingCases(cohort, preparation, {}, "", ["case_000"], ["case_001"])
         prepare_cases(store, cases, Listener(said))
         assert len(said) == 1
         assert said[0].startswith("warning: case_001: channel T1 has 1 voxel more than 50 times")

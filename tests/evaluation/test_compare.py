@@ -165,7 +165,7 @@ def test_only_shared_cases_count_and_the_rest_is_listed() -> None:
 def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"has no scores\.csv; give a finished run"):
         find_source(tmp_path)
-    with pytest.raises(ValueError, match="give each another name"):
+    with pytest.raises(ValueError, match="give each its own name"):
         compare_entries([entries()[0], entries()[0]])
     with pytest.raises(ValueError, match="there is no system 'x'; choose one of good, equal, bad"):
         compare_entries(entries(), reference="x")

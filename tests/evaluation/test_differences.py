@@ -145,7 +145,7 @@ def test_scores_without_a_run_are_unknown(tmp_path: Path) -> None:
     facts = {"run": read_facts(run), "bare": read_facts(tmp_path)}
     assert find_differences(facts) == []
     assert find_unknown(facts) == [
-        "run: unknown are versions and time (no run.json)",
+        "run: unknown: versions and time (no run.json)",
         "bare: unknown, because no run (config.yaml) is beside its scores",
     ]
 
@@ -172,8 +172,8 @@ def test_runs_that_are_the_same_and_scores_alone_are_said(tmp_path: Path) -> Non
     scores = [Score("a", "lesion", "dice", 0.5)]
     facts = read_facts(write_run(tmp_path / "a"))
     same = compare_entries([Entry("one", scores, facts=facts), Entry("two", scores, facts=facts)])
-    assert difference_lines(same) == ["nothing that they wrote down"]
-    assert "Nothing that they wrote down" in str(comparison_files(same)["comparison.md"])
+    assert difference_lines(same) == ["nothing that the runs recorded"]
+    assert "Nothing that the runs recorded" in str(comparison_files(same)["comparison.md"])
     alone = compare_entries([Entry("one", scores), Entry("two", scores)])
     assert [line.split(",")[0] for line in difference_lines(alone)] == [
         "one: unknown",

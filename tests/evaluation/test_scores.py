@@ -146,7 +146,7 @@ def test_a_table_that_is_wrong_is_named(tmp_path: Path) -> None:
         ("case,region,metric,value\n", "it has no scores"),
         ("case,region,metric,value\n,b,dice,1\n", "line 2: the case is empty"),
         ("case,region,metric,value\na,b,dice,x\n", "line 2: the value is 'x'"),
-        ("case,region,metric,value\na,b,dice,1\na,b,dice,1\n", "line 3: a, b, dice exists twice"),
+        ("case,region,metric,value\na,b,dice,1\na,b,dice,1\n", "line 3: a, b, dice appears twice"),
     ):
         file.write_text(text)
         with pytest.raises(ValueError, match=message):

@@ -41,7 +41,7 @@ class Result:
 
 
 def import_everything() -> None:
-    """What commands import on first use, so that forks find it there."""
+    """Import what commands import on first use, so that forks need not."""
     import lightning.pytorch  # noqa: F401
     import matplotlib.figure  # noqa: F401
     import monai.data.utils  # noqa: F401

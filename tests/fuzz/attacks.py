@@ -1,4 +1,4 @@
-"""An attack: a hostile input, the command that reads it, and what is known of the right answer."""
+"""An attack: a hostile input, the command that reads it, and the right answer if it is known."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ Maker = Callable[[random.Random, Base, Path], Attack]
 
 
 def judge(attack: Attack, result: Result) -> str:
-    """What is wrong with how a command took an attack; "" if nothing is."""
+    """What a command did wrong with an attack; "" if nothing."""
     if result.timed_out:
         return f"it hung for {MOST_SECONDS:.0f} s"
     if result.code < 0:

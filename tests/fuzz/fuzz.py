@@ -5,8 +5,7 @@ part of `make test`.
     a seed python tests/fuzz/fuzz.py --minutes 10             # the same with new seeds until the
     time is over
 
-An input that is taken wrongly is kept with what it printed, and named with the seed that makes it
-again.
+A failing input is kept with what it printed. Its name has the seed that makes it again.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from pathlib import Path
 import hostile_cohorts as cohorts
 import hostile_images as images
 import hostile_models as models
-import hostile_settings as settings
 import hostile_texts as texts
+import hostile_values as values
 from arena import Result, import_everything, run_command
 from attacks import Attack, Base, Maker, judge
 
@@ -59,7 +58,7 @@ RANDOM: list[tuple[Maker, int]] = [
     (texts.damaged_scores, 10),
     (texts.hostile_split, 20),
     (models.hostile_run_file, 45),
-    (settings.hostile_case_name, 8),
+    (values.hostile_case_name, 8),
     (cohorts.channel_folder, 4),
     (cohorts.hostile_prediction, 10),
     (cohorts.labelled_list, 12),
@@ -69,7 +68,7 @@ RANDOM: list[tuple[Maker, int]] = [
 
 
 def fixed_makers() -> list[Maker]:
-    """Every input whose right answer is known, once."""
+    """Every input with a known right answer, once."""
     makers: list[Maker] = []
     for name in images.KNOWN:
         makers += [images.known_nifti(name, "check"), images.known_nifti(name, "predict")]
@@ -88,16 +87,16 @@ def fixed_makers() -> list[Maker]:
     makers += [cohorts.plain_files(name) for name in images.KNOWN]
     makers += [cohorts.continued(kind) for kind in cohorts.CONTINUED]
     makers += [cohorts.colliding_names, cohorts.swapped_folds]
-    makers += [settings.hostile_field(change) for change in settings.FIELDS]
-    makers += [settings.hostile_option(list(arguments)) for arguments in settings.OPTIONS]
-    makers += [settings.hostile_environment(index) for index in range(len(settings.ENVIRONMENTS))]
-    makers += [settings.hostile_name(name) for name in settings.NAMES]
+    makers += [values.hostile_field(change) for change in values.FIELDS]
+    makers += [values.hostile_option(list(arguments)) for arguments in values.OPTIONS]
+    makers += [values.hostile_environment(index) for index in range(len(values.ENVIRONMENTS))]
+    makers += [values.hostile_name(name) for name in values.NAMES]
     return makers
 
 
 @dataclass(frozen=True)
 class Failure:
-    """An attack that was taken wrongly."""
+    """An attack that was not handled correctly."""
 
     attack: str
     seed: str
@@ -108,7 +107,7 @@ class Failure:
 
 @dataclass
 class Tally:
-    """What a fuzzing came to."""
+    """The results of some rounds."""
 
     attacks: int
     failures: list[Failure]
@@ -255,17 +254,20 @@ def parse_options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--seed", type=int, default=0, help="of the first round; later rounds count on from it"
+        "--seed",
+        type=int,
+        default=0,
+        help="seed of the first round; each later one is one higher",
     )
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument(
-        "--minutes", type=float, default=0.0, help="go on with new seeds until so many are over"
+        "--minutes", type=float, default=0.0, help="continue with new seeds for this many minutes"
     )
     parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument(
-        "--only", default="", help="only attacks whose seed has this in it, to try one again"
+        "--only", default="", help="only attacks with this text in their seed, to repeat one"
     )
-    parser.add_argument("--keep", type=Path, help="a folder for the inputs that were taken wrongly")
+    parser.add_argument("--keep", type=Path, help="a folder for failing inputs")
     parser.add_argument("--json", type=Path, help="a file for the tally")
     return parser.parse_args()
 

@@ -78,7 +78,7 @@ def train_with_voxels(size: float) -> Callable[[random.Random, Base, Path], Atta
 
 
 def plain_files(name: str) -> Callable[[random.Random, Base, Path], Attack]:
-    """Two uncompressed files, one per channel, of which the first is hostile."""
+    """Two uncompressed files, one per channel. The first is hostile."""
     change, right = KNOWN[name]
 
     def make(random_: random.Random, base: Base, folder: Path) -> Attack:
@@ -221,7 +221,7 @@ def hostile_prediction(random_: random.Random, base: Base, folder: Path) -> Atta
 
 
 def swapped_folds(random_: random.Random, base: Base, folder: Path) -> Attack:
-    """A run whose folds were changed under it must not train on what it held out."""
+    """The folds of a run were changed: it must not train on what it held out."""
     run = folder / "run"
     shutil.copytree(base.run.parent, run, ignore=shutil.ignore_patterns("cache"))
     content = json.loads((run / "folds.json").read_text())

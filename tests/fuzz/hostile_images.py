@@ -1,4 +1,4 @@
-"""Hostile images: NIfTI files, gzip streams, pictures, and what is no file at all."""
+"""Hostile images: NIfTI files, gzip streams, pictures, and files that are no images."""
 
 from __future__ import annotations
 
@@ -160,8 +160,7 @@ def copy_strokes(base: Base, folder: Path, count: int) -> tuple[Path, Path, str,
 def attack_with_image(
     name: str, content: bytes, right: Outcome, base: Base, folder: Path, command: str
 ) -> Attack:
-    """A folder of scans of which one image is replaced, given to a command; the other cases go
-    on."""
+    """Give a command a folder of scans with one image replaced. The other cases must continue."""
     data, image, bad, good = copy_strokes(base, folder, 2)
     image.unlink()
     image.write_bytes(content)
@@ -208,7 +207,7 @@ def known_nifti(name: str, command: str) -> Callable[[random.Random, Base, Path]
 
 
 def random_header(random_: random.Random, base: Base, folder: Path) -> Attack:
-    """One to three fields of the header with numbers that cannot be."""
+    """One to three fields of the header with impossible numbers."""
     data, changed = plain_image(base), []
     for _ in range(random_.choice([1, 1, 2, 3])):
         field = random_.choice(sorted(FIELDS))
@@ -258,7 +257,7 @@ def gzip_bomb(random_: random.Random, base: Base, folder: Path) -> Attack:
 
 
 def odd_file(random_: random.Random, base: Base, folder: Path) -> Attack:
-    """A pipe, a device, a folder or a link in the place of an image."""
+    """A pipe, a device, a folder or a link instead of an image."""
     data, image, bad, _ = copy_strokes(base, folder, 2)
     image.unlink()
     kind = random_.choice(["pipe", "device", "folder", "dangling link", "link to itself"])

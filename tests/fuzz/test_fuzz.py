@@ -1,5 +1,5 @@
-"""Hostile inputs for every reader, from a fixed seed: none is taken wrongly. `make fuzz` goes on
-with others."""
+"""Hostile inputs for every reader, from a fixed seed: each gets the right answer. `make fuzz`
+tries others."""
 
 from __future__ import annotations
 

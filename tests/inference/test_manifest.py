@@ -1,4 +1,4 @@
-"""What resuming skips: what the same model made with the same settings from the same images, and
+"""What resuming skips: what the same model made with the same options from the same images, and
 nothing else."""
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def test_a_file_that_it_did_not_make(case: Case, tmp_path: Path, content: bytes 
     file.write_bytes(before)
     (problem,) = again(case, tmp_path / "new").problems
     assert (problem.case, problem.file) == ("x", str(file))
-    assert "what made it is not known" in problem.message
+    assert "it is not known what made it" in problem.message
     assert "remove it to predict it again" in problem.remedy
     assert file.read_bytes() == before
 
@@ -136,26 +136,26 @@ def faster() -> Predictor:
 @pytest.mark.parametrize(
     ("make", "options", "words"),
     [
-        (other_weights, {}, "with other weights"),
-        (lambda: Predictor(PRESET, [network_of(PRESET)] * 2), {}, "with other weights"),
+        (other_weights, {}, "with different weights"),
+        (lambda: Predictor(PRESET, [network_of(PRESET)] * 2), {}, "with different weights"),
         (faster, {}, "at another speed"),
         (lambda: make_predictor(mirrored=True), {}, "without mirror images"),
         (
             make_predictor,
             {"rules": {"lesion": Cleaning(largest=True)}},
-            "with other rules of post-processing",
+            "with different rules of post-processing",
         ),
         (
             lambda: make_predictor(
                 change_preset(PRESET, ["inference.overlap=0.25", "inference.threshold=0.4"])
             ),
             {},
-            "with another inference.overlap and with another inference.threshold",
+            "with a different inference.overlap and with a different inference.threshold",
         ),
         (
             lambda: make_predictor(change_preset(PRESET, ["data.normalization=zscore"])),
             {},
-            "with another data.normalization",
+            "with a different data.normalization",
         ),
     ],
 )

@@ -132,7 +132,7 @@ def test_what_is_there_is_not_overwritten(data: Path, run: Path, tmp_path: Path)
     other = predict("-i", data, "-o", tmp_path, "--model", run / "fold1", "--resume")
     assert other.exit_code == 2
     assert (
-        "BRATS_001.nii.gz was made with other weights (as were 4 more); give another folder"
+        "BRATS_001.nii.gz was made with different weights (as were 4 more); give another folder"
         in other.stderr
     )
     assert not (tmp_path / "BRATS_002.nii.gz").exists()

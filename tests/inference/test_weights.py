@@ -96,7 +96,7 @@ def test_a_changed_byte_of_shipped_weights_is_noticed(safe: Path) -> None:
     load(safe, device="cpu")
     (safe / WEIGHTS).write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(
-        ModelError, match=r"has another checksum than weights.sha256 says; copy the folder again"
+        ModelError, match=r"does not match its checksum in weights.sha256; copy the folder again"
     ):
         load(safe)
     (safe / CHECKSUM).unlink()
@@ -219,7 +219,7 @@ def test_safetensors_of_another_network(safe: Path) -> None:
     with pytest.raises(ModelError, match=r"stem.weight is torch.int16, not torch.float32"):
         load(safe)
     rewrite(safe, save({"a": torch.ones(1)}))
-    with pytest.raises(ModelError, match=r"the weights of .*safe are not those of its config.yaml"):
+    with pytest.raises(ModelError, match=r"the weights of .*safe do not fit its config.yaml"):
         load(safe)
 
 

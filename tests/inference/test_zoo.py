@@ -75,7 +75,7 @@ def test_messages_name_a_model_of_the_zoo_and_not_where_it_is_installed(small: P
     (small / "weights.safetensors").write_bytes(content)
     config = (small / "config.yaml").read_text()
     (small / "config.yaml").write_text(config.replace("widths: [8, 16]", "widths: [8, 24]"))
-    assert "the weights of zoo:small are not those of its config.yaml" in refused()
+    assert "the weights of zoo:small do not fit its config.yaml" in refused()
     (small / "config.yaml").write_text(config.replace("rank: 1", "rank: 0"))
     refused()
     with pytest.raises(ValueError, match=r"zoo:small has no postprocessing.json"):

@@ -57,7 +57,7 @@ def test_layers_are_numbered_along_the_data_path() -> None:
         ValueError, match="layer is '9'; give first, last, both, all, or numbers from 1 to 5"
     ):
         choose_layers(layers, "9")
-    with pytest.raises(ValueError, match="no blocks that can be looked at"):
+    with pytest.raises(ValueError, match="no blocks that can be inspected"):
         layers_of(build_small("unetr"))
 
 
@@ -100,7 +100,7 @@ def test_a_summary_is_over_the_cases_that_have_the_region() -> None:
     ]
     rows.append(Alignment("c9", 1, 1, "ET", *[float("nan")] * 3))
     first, second = summarize(rows)
-    assert (first.cases, second.picture) == (5, 2)
+    assert (first.cases, second.component) == (5, 2)
     assert first.dice == pytest.approx(0.22)
     assert first.dice_low <= first.dice <= first.dice_high
     assert best_per_region([first, second]) == [second]

@@ -213,7 +213,7 @@ def test_settings_changed_before_the_backward_pass_are_an_error() -> None:
         change()
         with pytest.raises(
             RuntimeError,
-            match=r"settings .* were exchanged between the forward and the backward pass",
+            match=r"settings .* were changed between the forward and the backward pass",
         ):
             y.sum().backward()
 
@@ -288,7 +288,7 @@ def test_weights_that_only_the_forward_pass_had_are_an_error_in_the_backward_pas
     lent = {name: torch.randn_like(p) for name, p in block.named_parameters()}
     x = torch.randn(1, 8, 8, 8, 8, requires_grad=True)
     y = torch.func.functional_call(block, lent, (x,))
-    with pytest.raises(RuntimeError, match="its weights were exchanged"):
+    with pytest.raises(RuntimeError, match="its weights were changed"):
         y.sum().backward()
 
 

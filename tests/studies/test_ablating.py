@@ -52,7 +52,7 @@ def test_points_that_are_measured_are_kept_and_the_rest_resumed(
     assert all(0 <= point.dice <= 1 and point.gflops > 0 for point in points)
     assert points[0].gflops < points[2].gflops
     more = make_bench(stroke_run / "fold0", strokes, device="cpu", limit=2)
-    with pytest.raises(FactorizerError, match="was begun with other cases"):
+    with pytest.raises(FactorizerError, match="was started with different cases"):
         measure_points(more, settings, file)
 
 
@@ -83,7 +83,7 @@ def test_the_ablation_command(stroke_run: Path, strokes: Path, tmp_path: Path) -
     for written in (out / "points.csv", file, out / "ablation.png"):
         assert f"written: {written}" in result.stderr
     refused = CliRunner().invoke(app, [*command, "--baseline", str(stroke_run / "fold1")])
-    assert "holds out other cases than" in refused.stderr
+    assert "hold out different cases" in refused.stderr
 
 
 def test_a_baseline_with_other_patches_is_refused(stroke_run: Path, strokes: Path) -> None:

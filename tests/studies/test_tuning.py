@@ -155,5 +155,5 @@ def test_what_cannot_be_tuned_is_refused(fold: Path, strokes: Path) -> None:
     command = [*tune_command(fold, strokes), "--max-loss", "x"]
     assert "--max-loss got 'x'" in CliRunner().invoke(app, command).stderr
     (fold / "scores.csv").unlink()
-    with pytest.raises(FactorizerError, match="is not finished; train it"):
+    with pytest.raises(FactorizerError, match="is not finished; resume its training"):
         tune(fold, strokes)

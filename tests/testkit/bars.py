@@ -1,4 +1,4 @@
-"""Progress whose bars tests can count."""
+"""A progress that counts the steps of its bars."""
 
 from __future__ import annotations
 

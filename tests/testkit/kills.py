@@ -1,9 +1,9 @@
-"""Kill a run at each change that it makes in its folder, resume it, and tell where it does not end
-as it should.
+"""Kill a run at each change that it makes in its folder, resume it, and report wrong results.
 
-A program of its own, as a process that has computed with several threads cannot fork safely: every
-killed and every resumed run is a fork of it, which saves the imports. `python -m testkit.kills DATA
-WORK` prints JSON: the changes of a whole run, and what was wrong with those that were killed.
+This is a separate program, because a process that has computed with several threads cannot fork
+safely. Every killed and every resumed run is a fork of it, which saves the imports. `python -m
+testkit.kills DATA WORK` prints JSON: the changes of a whole run, and what was wrong with the runs
+that were killed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def kill_at(number: int, data: Path, out: Path, log: Path) -> int:
 
 
 def differences(whole: Path, other: Path) -> list[str]:
-    """Where a run that was resumed is not as the one that was not interrupted."""
+    """How a resumed run differs from the one that was not interrupted."""
     found = [file for file in SHARED if (whole / file).read_bytes() != (other / file).read_bytes()]
     for name in ("last", "best"):
         one, two = (weights(out / "fold1", name) for out in (whole, other))

@@ -1,4 +1,4 @@
-"""Where tests find what the repository does not hold: real scans, and networks of others."""
+"""Where tests find what the repository does not contain: real scans and reference networks."""
 
 from __future__ import annotations
 

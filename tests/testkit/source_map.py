@@ -1,6 +1,6 @@
 """The map of the source, docs/code.md, from the first sentences of the modules' docstrings.
 
-`python -m testkit.source_map`, in the folder of the tests, writes it anew.
+`python -m testkit.source_map`, in the folder of the tests, writes it again.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ MAP = ROOT / "docs" / "code.md"
 SOURCE = ROOT / "src" / "factorizer"
 HEAD = """# Every source file in one line
 
-The lines are the first sentences of the files' docstrings. A test keeps them true;
-`make code-map` writes this page anew. The packages stand in the order of their layers:
-each imports only from those above it. [CONTRIBUTING.md](../CONTRIBUTING.md) shows the picture.
+The lines are the first sentences of the files' docstrings. `make code-map` writes this page, and a
+test checks that it is up to date. The packages are in the order of their layers: each imports only
+from those above it. [CONTRIBUTING.md](../CONTRIBUTING.md) shows the layers.
 """
 OTHERS = ("examples", "benchmarks", "tests/testkit", "tests/fuzz")
 

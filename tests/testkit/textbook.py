@@ -44,7 +44,7 @@ def mu(x: Tensor, f: Tensor, g: Tensor, num_iters: int) -> tuple[Tensor, Tensor]
 
 
 def rank_one(x: Tensor, g: Tensor, num_iters: int) -> tuple[Tensor, Tensor]:
-    """Eq. 14 (with the transpose its second half lacks in print). x (..., M, N), g (..., N, 1)."""
+    """Eq. 14, with the transpose that is missing in print. x (..., M, N), g (..., N, 1)."""
     for _ in range(num_iters):
         f = x @ g / (g.mT @ g)
         g = x.mT @ f / (f.mT @ f)

@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch import Callback
 from torch import Tensor, nn
 
+from factorizer.config.networks import network_of
 from factorizer.inference.load import load
 from factorizer.preset_files import change_preset
 from factorizer.runs.fold import Fold
@@ -53,18 +54,12 @@ def test_the_average_of_all_steps_is_the_model(strokes: Path, tmp_path: Path) ->
     expected = None
     for step, seen in enumerate(watch.seen, start=1):
         share = min(0.5, step / (step + EARLY_STEPS))
-        before = weights_at_the_beginning(AVERAGED)[name] if expected is None else expected
+        before = network_of(AVERAGED).state_dict()[name] if expected is None else expected
         expected = share * before + (1 - share) * seen[name]
     found = read_weights(Fold(folder))
     torch.testing.assert_close(found[name], expected)
     assert not torch.allclose(found[name], watch.seen[-1][name])
     torch.testing.assert_close(load(folder).network.state_dict()[name], expected)
-
-
-def weights_at_the_beginning(preset) -> dict[str, Tensor]:
-    from testkit.small import network_of
-
-    return network_of(preset).state_dict()
 
 
 @pytest.mark.slow

@@ -137,7 +137,7 @@ def test_few_steps_are_made_with_muon_and_many_as_in_the_paper() -> None:
 def test_a_time_that_is_too_short_is_refused_with_one_that_is_not() -> None:
     timing = Timing(1.0, 2.0, 3.0)
     with pytest.raises(
-        BudgetError, match=r"time for 0 steps only: .* take about 4 min .* give a budget of 7m"
+        BudgetError, match=r"only time for 0 steps: .* take about 4 min .* give a budget of 7m"
     ) as error:
         apply_schedule(LADDER[-1], schedule(timing, CHORES, 180), timing)
     minutes = int(str(error.value).split("budget of ")[1].split("m")[0])
@@ -184,7 +184,7 @@ def test_a_plan_for_a_budget_is_measured_and_explained(
 def test_a_budget_that_cannot_be_is_refused_before_anything_is_read(tmp_path: Path) -> None:
     for options, message in (
         (["--budget", "soon"], "budget is 'soon'"),
-        (["--device", "cpu"], "is for --budget"),
+        (["--device", "cpu"], "give both or neither"),
     ):
         command = [
             "data",

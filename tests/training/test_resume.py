@@ -82,9 +82,9 @@ def test_other_data_are_noticed(strokes: Path, whole: Path, tmp_path: Path) -> N
     shutil.copytree(whole.parent, tmp_path / "run")
     (tmp_path / "run" / "fold1" / "scores.csv").unlink()
     write_synthetic("isles22", tmp_path / "other", cases=6, size=24, seed=1)
-    with pytest.raises(RunError, match=r"began with other data, .*: 6 cases differ"):
+    with pytest.raises(RunError, match=r"began with different data, .*: 6 cases differ"):
         run(tmp_path / "other", tmp_path / "run", resume=True)
-    with pytest.raises(RunError, match=r"fold1 began with other data, .*: 6 cases differ"):
+    with pytest.raises(RunError, match=r"fold1 began with different data, .*: 6 cases differ"):
         train_fold(PRESET, data=tmp_path / "other", fold=0, out=tmp_path / "run", machine=CPU)
 
 
@@ -93,13 +93,13 @@ def test_folds_of_one_run_have_one_configuration_and_one_split(
 ) -> None:
     shutil.copytree(whole.parent, tmp_path / "run")
     other = change_preset(PRESET, ["training.learning_rate=0.5"])
-    with pytest.raises(RunError, match="fold1 is a fold with other settings"):
+    with pytest.raises(RunError, match="fold1 was trained with another preset"):
         train_fold(other, data=strokes, fold=0, out=tmp_path / "run", machine=CPU)
     split = tmp_path / "split.csv"
     split.write_text(
         "case,fold\n" + "".join(f"sub-strokecase000{i},{i % 2}\n" for i in range(1, 7))
     )
-    with pytest.raises(RunError, match="has other folds than"):
+    with pytest.raises(RunError, match="have different folds"):
         train_fold(PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=CPU, split=split)
 
 
@@ -111,7 +111,7 @@ def test_folds_that_were_swapped_are_noticed(strokes: Path, whole: Path, tmp_pat
     folds = content["folds"]
     folds["0"], folds["1"] = folds["1"], folds["0"]
     file.write_text(json.dumps(content))
-    message = r"fold1 began with other folds than .*: other cases are held out \(sub-strokecase"
+    message = r"fold1 began with other folds than those in .*: different cases were held out \(sub"
     with pytest.raises(RunError, match=message):
         train_fold(
             PRESET, data=strokes, fold=0, out=tmp_path / "run", machine=CPU
@@ -126,7 +126,7 @@ def test_folds_that_were_swapped_are_noticed(strokes: Path, whole: Path, tmp_pat
     assert run(strokes, tmp_path / "run", resume=True).finished
 
 
-def test_a_polite_kill_saves_and_says_how_to_go_on(
+def test_a_polite_kill_saves_and_says_how_to_resume(
     strokes: Path, whole: Path, tmp_path: Path
 ) -> None:
     said: list[str] = []
@@ -209,7 +209,7 @@ def test_regions_in_another_order_are_another_configuration(tmp_path: Path) -> N
     (tmp_path / "fold0").mkdir()
     (tmp_path / "fold0" / "config.yaml").write_text(to_yaml(brats))
     check_folder(Fold(tmp_path / "fold0"), brats, resume=True)
-    with pytest.raises(RunError, match="a run with other settings"):
+    with pytest.raises(RunError, match="was trained with another preset"):
         check_folder(Fold(tmp_path / "fold0"), backwards, resume=True)
 
 
@@ -220,7 +220,7 @@ def test_only_what_differs_is_shown_of_a_run_from_before_a_field_came(tmp_path: 
     assert len(older) < len(lines)
     (tmp_path / "fold0" / "config.yaml").write_text("".join(older))
     check_folder(Fold(tmp_path / "fold0"), load_preset("brats"), resume=True)
-    with pytest.raises(RunError, match="a run with other settings") as refusal:
+    with pytest.raises(RunError, match="was trained with another preset") as refusal:
         check_folder(
             Fold(tmp_path / "fold0"),
             change_preset(load_preset("brats"), ["training.batch_size=3"]),
@@ -295,7 +295,7 @@ def test_a_finished_run_can_be_made_longer(strokes: Path, whole: Path, tmp_path:
     kept."""
     shutil.copytree(whole.parent, tmp_path / "run")
     longer = change_preset(PRESET, ["training.max_steps=9"])
-    with pytest.raises(RunError, match="is a run with other settings"):
+    with pytest.raises(RunError, match="was trained with another preset"):
         run(strokes, tmp_path / "run", longer)
     said: list[str] = []
     rates = Rates()
@@ -354,7 +354,7 @@ def test_the_best_checkpoint_says_that_it_is_optimistic(whole: Path) -> None:
 
 
 def test_another_run_is_not_replaced(strokes: Path, whole: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="is a run already; resume it"):
+    with pytest.raises(RunError, match="already exists; resume it"):
         run(strokes, whole.parent)
     other = change_preset(PRESET, ["training.learning_rate=0.5"])
     with pytest.raises(RunError, match=r"-  learning_rate: 0\.0001[^\n]*\n\+  learning_rate: 0\.5"):

@@ -294,7 +294,7 @@ def test_memory_that_does_not_suffice_is_said_with_the_step(
 
     monkeypatch.setattr(training_module, "supervised_loss", fail)
     with pytest.raises(
-        RunError, match=r"the memory is not sufficient at step 0; lower data\.patch_size"
+        RunError, match=r"there is not enough memory at step 0; lower data\.patch_size"
     ):
         run(strokes, tmp_path / "run")
 

@@ -105,7 +105,7 @@ def test_the_command_line(strokes: Path, tmp_path: Path) -> None:
     assert load_preset(tmp_path / "run" / "fold2" / "config.yaml").model.name == "local-factorizer"
     again = runner.invoke(app, command)
     assert again.exit_code == 2
-    assert "is a run already" in again.stderr
+    assert "already exists" in again.stderr
     assert runner.invoke(app, [*command, "--resume"]).exit_code == 0
 
 

@@ -89,12 +89,11 @@ def training(
     """
     with stoppable(RESUME):
         check_environment()
-        from factorizer.preset_files import load_preset
         from factorizer.studies.training_variants import PAPER, ablate_training
         from factorizer.training.machine import Machine
 
         trained = ablate_training(
-            load_preset(preset),
+            preset,
             data=data,
             out=output,
             tables=PAPER if table == "both" else [table],

@@ -1,4 +1,4 @@
-"""`factorizer data`: check a data set, plan a preset for it, deal folds, make a synthetic one."""
+"""`factorizer data`: check a data set, plan a preset, divide cases, make synthetic scans."""
 
 from __future__ import annotations
 
@@ -21,20 +21,17 @@ from factorizer.commands.console import (
     say_written,
 )
 from factorizer.commands.program import exit_for
-from factorizer.errors import FactorizerError
-from factorizer.files import refuse_existing
 from factorizer.words import count, printable
 
 if TYPE_CHECKING:
-    from factorizer.data.cases import Cohort, Problem
+    from factorizer.data.cases import Problem
     from factorizer.data.check import Report
-    from factorizer.data.plan import Plan, PlannedData
+    from factorizer.data.plan import Plan
 
 app = typer.Typer(
-    no_args_is_help=True, help="Check a data set, plan a preset for it, or make a synthetic one."
+    no_args_is_help=True,
+    help="Check a data set, plan a preset, divide cases into folds, or write synthetic scans.",
 )
-
-MOST_DRAWN = 6  # cases in a figure
 
 
 @app.command()
@@ -46,20 +43,17 @@ def check(
     json: options.Json = False,
 ) -> None:
     """Read every image and label. Print what was found and what is wrong."""
-    from factorizer.data.check import check_data
-    from factorizer.preset_files import load_preset
+    from factorizer.reports.data_check import check_data
 
-    if figure is not None:
-        check_name(figure, "--figure", ".png")
-        refuse_existing(figure)
-    wanted = load_preset(preset) if preset else None
-    checked = check_data(data, preset=wanted, mask_suffix=mask_suffix, progress=ConsoleProgress())
+    checked = check_data(
+        data, preset=preset, mask_suffix=mask_suffix, figure=figure, progress=ConsoleProgress()
+    )
     if json:
         print_json(checked.report.as_dict())
     else:
         print_report(checked.report)
-    if figure is not None and checked.report.cases:
-        draw_cases(checked.cohort, checked.report, figure)
+    for file in checked.files:
+        say_written(file)
     exit_for(checked.report.problems)
 
 
@@ -73,27 +67,21 @@ def make_plan(
     overwrite: options.Overwrite = False,
 ) -> None:
     """Write a preset for a data set: spacing, patch size, network, intensities and regions."""
-    from factorizer.data.plan import plan_data
-    from factorizer.training.budget import parse_budget
+    from factorizer.training.planning import plan_data
 
-    check_name(output, "-o", ".yaml", ".yml")
-    if output.exists() and not overwrite:
-        raise FactorizerError(f"{output} already exists; give another name, or --overwrite")
-    if device is not None and budget is None:
-        raise FactorizerError(f"--device {device} is for --budget; give that too, or leave it out")
-    seconds = None if budget is None else parse_budget(budget)
-    planned = plan_data(data, mask_suffix=mask_suffix, progress=ConsoleProgress())
+    planned = plan_data(
+        data,
+        out=output,
+        budget=budget,
+        device=device,
+        mask_suffix=mask_suffix,
+        overwrite=overwrite,
+        progress=ConsoleProgress(),
+    )
     print_problems_by_severity(planned.report.problems)
-    plan = planned.plan
-    if seconds is not None:
-        plan = fit_budget(planned, seconds, device or "auto")
-    write_plan(plan, output)
-    if seconds is None:
-        say(
-            f"The length of the training is the paper's, {plan.preset.training.max_steps:,} steps: "
-            "it takes days on a CPU. Add --budget 2h to plan a training for this machine and that "
-            "time."
-        )
+    print_plan(planned.plan, output)
+    if budget is None:
+        say_how_long(planned.plan.preset.training.max_steps)
     else:
         say(f"Train with: factorizer train --preset {output} --data {data}")
 
@@ -108,13 +96,12 @@ def folds(
     split: options.Split = None,
     mask_suffix: options.MaskSuffix = None,
 ) -> None:
-    """Deal the cases into folds for cross-validation. All cases of a patient are in one fold."""
+    """Divide the cases into folds for cross-validation. A patient's cases are in the same fold."""
     from factorizer.data.deal import make_folds
 
-    check_name(output, "-o", ".json")
-    refuse_existing(output)
     dealt = make_folds(
         data,
+        out=output,
         num_folds=num_folds,
         seed=seed,
         stratify=stratify,
@@ -123,7 +110,6 @@ def folds(
         progress=ConsoleProgress(),
     )
     print_problems_by_severity(dealt.problems)
-    dealt.save(output)
     for fold, names in dealt.folds.items():
         print_line(f"fold {fold}: {count(len(names), 'case')}")
     exit_for(dealt.problems)
@@ -144,31 +130,8 @@ def synth(
     print_line(f"{escape(str(output))}: {count(cases, 'synthetic case')} of {kind}")
 
 
-def check_name(file: Path, option: str, *endings: str) -> None:
-    """Refuse a file whose name does not end as its content needs."""
-    if file.suffix not in endings:
-        raise FactorizerError(f"{option} got {file}; its name must end in {endings[0]}")
-
-
-def fit_budget(planned: PlannedData, seconds: float, device: str) -> Plan:
-    from factorizer.training.trial import plan_with_budget
-
-    return plan_with_budget(
-        planned.plan,
-        planned.cohort,
-        planned.report,
-        budget=seconds,
-        device=device,
-        progress=ConsoleProgress(),
-    )
-
-
-def write_plan(plan: Plan, output: Path) -> None:
-    """Write the preset. Print its size and the reasons for it."""
-    from factorizer.files import write_atomically
-    from factorizer.preset_files import to_yaml
-
-    write_atomically(output, to_yaml(plan.preset))
+def print_plan(plan: Plan, output: Path) -> None:
+    """Print where the preset is, its size, and the reasons for it."""
     size = " x ".join(map(str, plan.preset.data.patch_size))
     widths = ", ".join(map(str, plan.preset.model.widths))
     print_line(f"{escape(str(output))}: patches of {size}, widths {widths}")
@@ -176,14 +139,12 @@ def write_plan(plan: Plan, output: Path) -> None:
         print_line(f"  {escape(printable(reason))}")
 
 
-def draw_cases(cohort: Cohort, report: Report, figure: Path) -> None:
-    """Draw the first cases with their labels."""
-    from factorizer.figures.contact_sheet import draw_contact_sheet
-    from factorizer.files import write_atomically
-
-    names = [case.name for case in report.cases[:MOST_DRAWN]]
-    write_atomically(figure, draw_contact_sheet(cohort, names, report.channels))
-    say_written(figure)
+def say_how_long(steps: int) -> None:
+    """Say how long a training without a budget is, and how to get a shorter one."""
+    say(
+        f"The length of the training is the paper's, {steps:,} steps: it takes days on a CPU. Add "
+        "--budget 2h to plan a training for this machine and that time."
+    )
 
 
 def print_report(report: Report) -> None:

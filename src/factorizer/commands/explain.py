@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import astuple
 from math import isnan
 from typing import TYPE_CHECKING
 
@@ -66,9 +66,12 @@ def explain(
 
 
 def as_json(tables: Mapping[str, Sequence[Agreement]]) -> object:
+    from factorizer.inspection.alignment import Agreement, columns_of
+
+    columns = columns_of(Agreement)
     content: dict[str, list[object]] = {}
     for name, rows in tables.items():
-        content[name] = [asdict(row) for row in rows]
+        content[name] = [dict(zip(columns, astuple(row), strict=True)) for row in rows]
     return content
 
 
@@ -84,7 +87,7 @@ def print_tables(tables: Mapping[str, Sequence[Agreement]]) -> None:
             dice = with_interval(row.dice, row.dice_low, row.dice_high)
             auc = with_interval(row.auc, row.auc_low, row.auc_high)
             chance = f"{row.chance:.3f}"
-            add_cells(table, [row.layer, row.region, row.picture, dice, chance, auc, row.cases])
+            add_cells(table, [row.layer, row.region, row.component, dice, chance, auc, row.cases])
         print_table(table)
 
 

@@ -21,7 +21,7 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-def setting(default: Any, description: str) -> Any:
+def optional(default: Any, description: str) -> Any:
     """A field that a preset may leave out. The description is help text and YAML comment."""
     return Field(default=default, description=description)
 

@@ -17,7 +17,7 @@ from factorizer.config.fields import (
     Stride,
     Voxels,
     Widths,
-    setting,
+    optional,
 )
 from factorizer.models.registry import check_name
 
@@ -28,40 +28,40 @@ FROM_DATA = {"in_channels", "out_channels", "spatial_size"}  # keywords that fol
 class Model(Section):
     """Each field is a keyword of the systems' builders. A system ignores those it does not have."""
 
-    name: str = setting("swin-factorizer", "name of the system; `factorizer models` lists them")
-    widths: Widths = setting(
+    name: str = optional("swin-factorizer", "name of the system; `factorizer models` lists them")
+    widths: Widths = optional(
         (32, 64, 128, 256, 512), "channels of each level; the last is the bridge"
     )
-    depths: Depths | None = setting(None, "blocks of each level; null means one")
-    strides: Stride | tuple[Stride | tuple[Stride, ...], ...] = setting(
+    depths: Depths | None = optional(None, "blocks of each level; null means one")
+    strides: Stride | tuple[Stride | tuple[Stride, ...], ...] = optional(
         2, "downsampling between levels: one number, one per step, or one per step and axis"
     )
-    window: Voxels | tuple[Voxels, ...] = setting(
+    window: Voxels | tuple[Voxels, ...] = optional(
         8, "side P of an NMF window in voxels (Local and Swin Factorizer)"
     )
-    head_dim: Count = setting(8, "channels E of a head (Factorizers and Performer)")
-    rank: Count = setting(1, "rank R of the factorization (Factorizers)")
-    num_iters: Iterations = setting(5, "iterations T of the factorization (Factorizers)")
-    solver: Literal["hals", "mu", "semi", "convex", "greedy", "joint"] = setting(
+    head_dim: Count = optional(8, "channels E of a head (Factorizers and Performer)")
+    rank: Count = optional(1, "rank R of the factorization (Factorizers)")
+    num_iters: Iterations = optional(5, "iterations T of the factorization (Factorizers)")
+    solver: Literal["hals", "mu", "semi", "convex", "greedy", "joint"] = optional(
         "hals", "how the factorization is updated (Factorizers); the paper has hals and mu"
     )
-    tolerance: Probability = setting(
+    tolerance: Probability = optional(
         0.1, "relative error at which the solver greedy stops adding terms"
     )
-    mixer: Literal["nmf", "none"] = setting(
+    mixer: Literal["nmf", "none"] = optional(
         "nmf", "nmf, or none to leave out the NMF sub-block (Factorizers)"
     )
-    mlp_ratio: Annotated[float, Field(ge=0, le=100)] = setting(
+    mlp_ratio: Annotated[float, Field(ge=0, le=100)] = optional(
         2.0,
         "hidden channels of the MLP divided by its input channels; 0 leaves out the MLP "
         "(Factorizers and Performer)",
     )
-    dropout: Dropout = setting(0.0, "dropout rate (Factorizers and Performer)")
-    position_embedding: bool = setting(
+    dropout: Dropout = optional(0.0, "dropout rate (Factorizers and Performer)")
+    position_embedding: bool = optional(
         True, "learned position embedding in the bridge (Factorizers and Performer)"
     )
-    deep_supervision: bool = setting(True, "train on outputs at the three highest resolutions")
-    extra: dict[str, Any] = setting(
+    deep_supervision: bool = optional(True, "train on outputs at the three highest resolutions")
+    extra: dict[str, Any] = optional(
         {}, "further keywords of the system's builder, such as {feature_size: 24} for unetr"
     )
 

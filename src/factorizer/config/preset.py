@@ -30,9 +30,9 @@ from factorizer.config.fields import (
     WarmupSteps,
     Weight,
     Weights,
+    optional,
     required,
     section,
-    setting,
 )
 from factorizer.config.model import Model, model_options
 from factorizer.models.registry import options_of
@@ -70,31 +70,31 @@ class Data(Section):
     regions: Annotated[dict[str, tuple[str, ...]], Field(min_length=1, max_length=255)] = required(
         "regions to segment, which are the model's outputs; each is a union of labels"
     )
-    clip: dict[str, IntensityRange] = setting(
+    clip: dict[str, IntensityRange] = optional(
         {},
         "range to which a channel's intensities are clipped first, such as {CT: [-160, 240]}; "
         "channels that are not listed are not clipped",
     )
-    spacing_mm: tuple[SpacingMm, ...] | None = setting(
+    spacing_mm: tuple[SpacingMm, ...] | None = optional(
         None,
         "voxel size to which images are resampled, one number per axis; null keeps each image's "
         "own",
     )
     patch_size: Sizes = required("voxels of a patch per axis, for training and prediction")
-    crop_to_nonzero: bool = setting(
+    crop_to_nonzero: bool = optional(
         True, "crop images to the smallest box around their non-zero voxels"
     )
-    normalization: Literal["zscore-nonzero", "zscore", "none"] = setting(
+    normalization: Literal["zscore-nonzero", "zscore", "none"] = optional(
         "zscore-nonzero",
         "zero mean and unit variance per channel, over non-zero voxels (zscore-nonzero) or over "
         "all voxels (zscore); or none",
     )
-    mask_suffix: Annotated[str, Field(min_length=1)] | None = setting(
+    mask_suffix: Annotated[str, Field(min_length=1)] | None = optional(
         None,
         "end of a 2D mask's name, after the name of its image, such as _1stHO; null tries the "
         "usual ones",
     )
-    foreground_fraction: Probability = setting(
+    foreground_fraction: Probability = optional(
         0.0, "share of training patches centred on a voxel of a region; the others lie anywhere"
     )
     augmentation: Augmentation = section(
@@ -197,41 +197,41 @@ class Data(Section):
 
 
 class Training(Section):
-    max_steps: Steps = setting(100_000, "number of optimizer steps")
-    batch_size: Count = setting(2, "patches per step, over all devices")
-    optimizer: Literal["adamw", "muon"] = setting(
+    max_steps: Steps = optional(100_000, "number of optimizer steps")
+    batch_size: Count = optional(2, "patches per step, over all devices")
+    optimizer: Literal["adamw", "muon"] = optional(
         "adamw",
         "adamw as in the paper, or muon, which needs fewer steps and a learning_rate from about "
         "1e-3",
     )
-    learning_rate: LearningRate = setting(1e-4, "peak learning rate")
-    weight_decay: Weight = setting(
+    learning_rate: LearningRate = optional(1e-4, "peak learning rate")
+    weight_decay: Weight = optional(
         1e-2, "share of each weight that a step removes, divided by the learning rate"
     )
-    warmup_steps: WarmupSteps = setting(
+    warmup_steps: WarmupSteps = optional(
         2_000,
         "steps in which the learning rate rises linearly, before it falls as a cosine; at most a "
         "tenth of max_steps is used",
     )
-    dice_epsilon: Annotated[float, Field(gt=0, le=1e6)] = setting(
+    dice_epsilon: Annotated[float, Field(gt=0, le=1e6)] = optional(
         1e-5, "number added to numerator and denominator of the soft Dice loss"
     )
-    deep_supervision_weights: Weights = setting(
+    deep_supervision_weights: Weights = optional(
         (1.0, 0.5, 0.25),
         "weights of the loss at full, half and quarter resolution; the first must be above 0",
     )
-    average_weights: AverageShare = setting(
+    average_weights: AverageShare = optional(
         0.0,
         "share that a step keeps of the running average of weights, such as 0.98; the averaged "
         "weights are then the model; 0 means that the last weights are",
     )
-    gradient_clip: Annotated[float, Field(gt=0, le=1e9)] | None = setting(
+    gradient_clip: Annotated[float, Field(gt=0, le=1e9)] | None = optional(
         None, "largest norm of the gradient; null means no limit"
     )
-    checkpoint_every: Steps = setting(1_000, "steps between checkpoints")
-    validate_every: Steps = setting(5_000, "steps between validations on the held-out cases")
-    folds: FoldCount = setting(5, "number of folds of the cross-validation")
-    seed: Seed = setting(0, "seed of the weights, the folds, the patches and the augmentation")
+    checkpoint_every: Steps = optional(1_000, "steps between checkpoints")
+    validate_every: Steps = optional(5_000, "steps between validations on the held-out cases")
+    folds: FoldCount = optional(5, "number of folds of the cross-validation")
+    seed: Seed = optional(0, "seed of the weights, the folds, the patches and the augmentation")
 
     @model_validator(mode="after")
     def check_weights(self) -> Self:
@@ -244,20 +244,20 @@ class Training(Section):
 
 
 class Inference(Section):
-    overlap: Annotated[float, Field(ge=0, le=0.95)] = setting(
+    overlap: Annotated[float, Field(ge=0, le=0.95)] = optional(
         0.5, "overlap of neighbouring patches, as a share of a patch"
     )
-    blending: Literal["constant", "gaussian"] = setting(
+    blending: Literal["constant", "gaussian"] = optional(
         "constant",
         "weight of a patch's voxels where patches overlap: the same for all (constant), or highest "
         "in the centre (gaussian)",
     )
-    threshold: Probability = setting(0.5, "lowest probability of a voxel that is in a region")
+    threshold: Probability = optional(0.5, "lowest probability of a voxel that is in a region")
 
 
 class Preset(Section):
     title: str = required("one line about the data set")
-    source: str = setting("", "where the data come from, their licence, and what to cite")
+    source: str = optional("", "where the data come from, their licence, and what to cite")
     data: Data = required("images, regions, patches")
     model: Model = section(Model, "the network")
     training: Training = section(Training, "optimization")

@@ -47,14 +47,14 @@ class Changes:
 
 
 def draw_augmentation(
-    settings: Augmentation, *, channels: int, dims: int, generator: np.random.Generator
+    augmentation: Augmentation, *, channels: int, dims: int, generator: np.random.Generator
 ) -> Changes:
     """Draw for each change whether it happens, and how strong it is.
 
     The paper's seven changes are drawn first, so they are the same with and without the others.
     """
     draw = Draw(generator)
-    affine, flip = settings.affine, settings.flip
+    affine, flip = augmentation.affine, augmentation.flip
     moves = draw.happens(affine.probability)
     angles = []
     for axis in range(3 if dims == 3 else 1):
@@ -63,26 +63,32 @@ def draw_augmentation(
     flips = []
     for axis in range(dims):
         flips.append(draw.happens(flip.probability) and concerns(flip.axes, axis))
-    noise = draw.maybe(settings.gaussian_noise.probability, settings.gaussian_noise.variance)
+    noise = draw.maybe(
+        augmentation.gaussian_noise.probability, augmentation.gaussian_noise.variance
+    )
     noise_seed = draw.seed()
-    smoothing = settings.gaussian_smoothing
+    smoothing = augmentation.gaussian_smoothing
     sigmas = []
     for _ in range(channels):
         sigmas.append(draw.maybe(smoothing.probability, smoothing.sigma_voxels))
-    factor = draw.maybe(settings.scale_intensity.probability, settings.scale_intensity.factor)
-    offset = draw.maybe(settings.shift_intensity.probability, settings.shift_intensity.offset)
-    gamma = draw.maybe(settings.adjust_contrast.probability, settings.adjust_contrast.gamma)
-    elastic = settings.elastic
+    factor = draw.maybe(
+        augmentation.scale_intensity.probability, augmentation.scale_intensity.factor
+    )
+    offset = draw.maybe(
+        augmentation.shift_intensity.probability, augmentation.shift_intensity.offset
+    )
+    gamma = draw.maybe(augmentation.adjust_contrast.probability, augmentation.adjust_contrast.gamma)
+    elastic = augmentation.elastic
     displacement = draw.maybe(elastic.probability, elastic.displacement_voxels)
     displacement_seed = draw.seed()
     scales = []
     for _ in range(channels):
         scales.append(
-            draw.maybe(settings.low_resolution.probability, settings.low_resolution.scale)
+            draw.maybe(augmentation.low_resolution.probability, augmentation.low_resolution.scale)
         )
-    inverted = settings.inverted_contrast
+    inverted = augmentation.inverted_contrast
     inverted_gamma = draw.maybe(inverted.probability, inverted.gamma)
-    loses_channel = draw.happens(settings.channel_dropout.probability)
+    loses_channel = draw.happens(augmentation.channel_dropout.probability)
     lost_channel = draw.index(channels)
     return Changes(
         rotation_degrees=tuple(angles) if moves else None,

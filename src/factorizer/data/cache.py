@@ -1,6 +1,6 @@
 """Preprocessed cases on disk, so that each case is read and preprocessed once.
 
-An entry is a folder. Its name has a hash of the case's files and of all settings, so whatever
+An entry is a folder. Its name has a hash of the case's files and of the preparation, so whatever
 changes, a new entry is made. An entry is written elsewhere and then renamed, under a lock, so two
 processes never share a half-written one. Its arrays have checksums. An entry that does not match
 them is made again.
@@ -41,8 +41,8 @@ VERSION = 2  # increases when preprocessing or the form of the entries changes
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything that preprocessing depends on, except the files."""
+class Preparation:
+    """How cases are read and preprocessed: all that the arrays depend on except the files."""
 
     channels: tuple[str, ...]
     label_values: Mapping[int, int]
@@ -54,7 +54,7 @@ class Settings:
         return prepare_case(case, self.preprocessing, channels=self.channels, label_values=values)
 
     def as_text(self) -> str:
-        """The settings as text for a hash.
+        """The preparation as text for a hash.
 
         Clip came later than the others. It is part of the text only if it is set, so that older
         entries stay valid.
@@ -68,23 +68,23 @@ class Settings:
         return json.dumps(values, sort_keys=True)
 
 
-def settings_for(cohort: Cohort, data: Data) -> Settings:
-    """The settings of a preset for the cases of a data set."""
+def preparation_for(cohort: Cohort, data: Data) -> Preparation:
+    """How a preset prepares the cases of a data set."""
     if not cohort.cases:
         nothing = Problem("", str(cohort.root), "there is no case", "give the folder of a data set")
         raise DataError(*(cohort.problems or (nothing,)))
     check_dimensions(cohort.cases[0], len(data.patch_size))
     channels = select_channels(cohort, data.channels)
     label_values = select_label_values(cohort, data.labels)
-    return Settings(channels, label_values, preprocessing_of(data))
+    return Preparation(channels, label_values, preprocessing_of(data))
 
 
 class CaseStore:
     """The preprocessed cases of a data set: `prepare` makes entries, `open` gives their arrays."""
 
-    def __init__(self, folder: Path, cases: Iterable[Case], settings: Settings) -> None:
+    def __init__(self, folder: Path, cases: Iterable[Case], preparation: Preparation) -> None:
         self.folder = folder
-        self.settings = settings
+        self.preparation = preparation
         self.cases = {case.name: case for case in cases}
         self.entries: dict[str, Path] = {}
 
@@ -136,9 +136,9 @@ class CaseStore:
         return path
 
     def key(self, case: Case) -> str:
-        """A hash of the contents of the case's files and of the settings."""
-        digest = hashlib.blake2b(self.settings.as_text().encode(), digest_size=10)
-        known = [channel for channel in self.settings.channels if channel in case.channels]
+        """A hash of the contents of the case's files and of the preparation."""
+        digest = hashlib.blake2b(self.preparation.as_text().encode(), digest_size=10)
+        known = [channel for channel in self.preparation.channels if channel in case.channels]
         sources = [case.channels[channel] for channel in known]
         files = {source.file for source in sources}
         if case.label is not None:
@@ -151,7 +151,7 @@ class CaseStore:
         return digest.hexdigest()
 
     def write(self, case: Case, path: Path) -> None:
-        prepared = self.settings.prepare(case, with_label=True)
+        prepared = self.preparation.prepare(case, with_label=True)
         assert prepared.label is not None, "labels were asked for"
         temporary = self.folder / f".{path.name}-new"  # a process that was killed may have left it
         shutil.rmtree(temporary, ignore_errors=True)

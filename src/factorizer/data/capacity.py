@@ -1,4 +1,4 @@
-"""Cases that need more memory than there is, and files that cannot be opened."""
+"""Cases that need more memory than is available, and files that cannot be opened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def refuse_too_large(case: str, file: str, wanted: float, what: str, remedy: str
 @contextmanager
 def memory_errors(case: str, file: str = "") -> Iterator[None]:
     """Turn an error of memory into a problem of the case, so that other cases can continue."""
-    problem = Problem(case, file, "it takes more memory than there is", REMEDY)
+    problem = Problem(case, file, "it needs more memory than is available", REMEDY)
     try:
         yield
     except MemoryError:
@@ -38,7 +38,7 @@ def memory_errors(case: str, file: str = "") -> Iterator[None]:
 def opening_errors(case: str, file: Path) -> Iterator[None]:
     """Turn an error of opening a file into a problem of its case."""
     missing = Problem(case, str(file), "the file is missing", "add it, or remove the case")
-    forbidden = Problem(case, str(file), "the file cannot be read", "give yourself permission")
+    forbidden = Problem(case, str(file), "the file cannot be read", "change its permissions")
     try:
         with memory_errors(case, str(file)):
             yield

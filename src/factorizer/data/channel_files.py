@@ -35,12 +35,12 @@ def check_order(name: str, files: Sequence[Path], channels: Sequence[str]) -> No
     for index, (file, channel) in enumerate(zip(files, channels, strict=True)):
         named = split_channel(strip_ending(file.name), channels)
         if named is not None and named[1] != channel:
-            message = f"it is named as {named[1]}, but it is in the place of {channel}"
+            message = f"it is named as {named[1]}, but it is given as {channel}"
             raise DataError.about(file, message, remedy, case=name)
         if all_numbered and numbers[index] != expected[index]:
             message = (
                 f"it has the number {numbers[index]}, "
-                f"but it is in the place of {channel}, {expected[index]}"
+                f"but it is given as {channel}, which is {expected[index]}"
             )
             raise DataError.about(file, message, remedy, case=name)
         if files.count(file) > 1:

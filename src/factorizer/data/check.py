@@ -1,4 +1,4 @@
-"""`factorizer data check`: read every image and label of a data set, and report problems."""
+"""Read every image and label of a data set, and report problems."""
 
 from __future__ import annotations
 
@@ -136,13 +136,17 @@ class Report:
 
 @dataclass(frozen=True)
 class CheckedData:
-    """A data set whose cases were read: the cohort with names for its labels, and the report."""
+    """A data set whose cases were read: the cohort with names for its labels, and the report.
+
+    `files` were written.
+    """
 
     cohort: Cohort
     report: Report
+    files: tuple[Path, ...] = ()
 
 
-def check_data(
+def read_and_check(
     folder: Path,
     *,
     preset: Preset | None = None,
@@ -151,18 +155,8 @@ def check_data(
 ) -> CheckedData:
     """Read every image and label of a data set, and report what is wrong.
 
-    A case that cannot be read is a problem of the report, and the others continue.
-
-    Args:
-        folder: The data set: its folder, or a CSV or JSON list of cases.
-        preset: Check against its channels, labels and regions. Otherwise the data set's own count.
-        mask_suffix: The end of 2D masks' names, such as _1stHO. Otherwise it is the preset's.
-        progress: Where bars go.
-
-    Example:
-        >>> checked = check_data(Path("Task04_Hippocampus"))  # doctest: +SKIP
-        >>> [str(problem) for problem in checked.report.errors]  # doctest: +SKIP
-        []
+    Channels, labels and regions are checked against the preset, or otherwise against the data set's
+    own. Without `mask_suffix`, masks end as the preset says.
     """
     data = preset.data if preset else None
     usual_suffix = data.mask_suffix if data else None

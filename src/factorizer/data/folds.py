@@ -60,7 +60,7 @@ def check_number_of_patients(number: int, num_folds: int) -> None:
     """Refuse fewer patients than folds."""
     if number >= num_folds:
         return
-    message = f"{count(number, 'labelled patient')} cannot be dealt into {num_folds} folds"
+    message = f"{count(number, 'labelled patient')} cannot be divided into {num_folds} folds"
     remedy = "give labels of at least two patients"
     if number > 1:
         remedy = "use fewer folds (training.folds)"

@@ -224,7 +224,7 @@ def read_label(case: Case, label_values: Mapping[int, int], image_grid: VoxelGri
     file = open_image(case.name, case.label, as_label=True)
     if len(file.shape) > file.grid.dims and file.shape[-1] != 1:
         message = f"its shape is {file.shape}"
-        raise label_error(case, message, "give one label map without further axes")
+        raise label_error(case, message, "give one label map without extra axes")
     difference = file.grid.differs_from(image_grid)
     if difference:
         message = f"the label is not on the image's grid: {difference}"

@@ -107,7 +107,7 @@ def read_other_folder(folder: Path, channels: Sequence[str]) -> Found:
     else:
         cases, problems = as_case
     if not cases and not problems:
-        message = "it holds no NIfTI file or 2D image, and no known layout is recognized in it"
+        message = "it has no NIfTI file, no 2D image and no known layout"
         remedy = (
             "give an image (DICOM must be converted first), a folder of images, a CSV list with "
             f"the columns case, {', '.join(channels)}, or a data set: {describe_layouts()}"

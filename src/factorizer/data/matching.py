@@ -30,8 +30,8 @@ def select_channels(cohort: Cohort, wanted: Sequence[str]) -> tuple[str, ...]:
         if len(wanted) == 1 and scanners(wanted) == scanners(cohort.channels):
             return cohort.channels
     message = (
-        f"the preset wants the channels {', '.join(wanted)}, "
-        f"the data set has {', '.join(cohort.channels)}"
+        f"the preset has the channels {', '.join(wanted)}, "
+        f"and the data set has {', '.join(cohort.channels)}"
     )
     raise DataError.about(cohort.root, message, "choose another preset or model, or other data")
 
@@ -99,7 +99,8 @@ def note_renamed_labels(cohort: Cohort, labels: Mapping[str, int]) -> list[Probl
     if not pairs:
         return []
     message = (
-        f"its labels have other names than the preset's, and are taken by value: {', '.join(pairs)}"
+        "its labels are not named like the preset's, so they are matched by value: "
+        f"{', '.join(pairs)}"
     )
     remedy = "if that is wrong, name the preset's labels as the data set does"
     return [Problem("", str(cohort.root), message, remedy, "warning")]

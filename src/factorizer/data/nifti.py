@@ -206,7 +206,9 @@ def check_shape(shape: tuple[int, ...]) -> None:
         message = f"it is 2D (shape {shape}), and a volume is expected"
         raise NiftiError(message, "give the whole volume as one file")
     if len(shape) > 4 or min(shape) < 1:
-        raise NiftiError(f"it has the shape {shape}", "give a volume, with channels as fourth axis")
+        raise NiftiError(
+            f"it has the shape {shape}", "give a volume, with channels as the fourth axis"
+        )
 
 
 def check_length(file: Path, file_bytes: int, header: Any, shape: tuple[int, ...]) -> None:

@@ -69,12 +69,12 @@ class PatchDataset(Dataset[dict[str, Any]]):
         return {"image": x, "target": self.target(y), "case": name, "index": index}
 
     def augment(
-        self, x: Tensor, y: Tensor, settings: Augmentation, generator: np.random.Generator
+        self, x: Tensor, y: Tensor, augmentation: Augmentation, generator: np.random.Generator
     ) -> tuple[Tensor, Tensor]:
         from factorizer.data.augment import apply_augmentation, draw_augmentation
 
         dims = len(self.patch_size)
-        changes = draw_augmentation(settings, channels=len(x), dims=dims, generator=generator)
+        changes = draw_augmentation(augmentation, channels=len(x), dims=dims, generator=generator)
         return apply_augmentation(x, y, changes, self.spacing_mm)
 
     def case_of(self, index: int) -> int:

@@ -1,4 +1,4 @@
-"""`factorizer data plan`: a preset for a new data set, chosen from its cases."""
+"""A preset for a new data set, chosen from its cases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from factorizer.config import Preset
 from factorizer.data.cases import Cohort, DataError, Problem
-from factorizer.data.check import Report, check_data, targets_of
+from factorizer.data.check import Report, read_and_check, targets_of
 from factorizer.data.intensities import judge_channel
 from factorizer.progress import SILENT, Progress
 from factorizer.words import count
@@ -41,25 +41,11 @@ class PlannedData:
     plan: Plan
 
 
-def plan_data(
+def plan_from_cases(
     folder: Path, *, mask_suffix: str | None = None, progress: Progress = SILENT
 ) -> PlannedData:
-    """Read a data set and choose a preset for it: spacing, patch, network, intensities and regions.
-
-    The length of the training is the paper's. A `DataError` with all problems is raised if no case
-    can be used.
-
-    Args:
-        folder: The data set: its folder, or a CSV or JSON list of cases.
-        mask_suffix: The end of 2D masks' names, such as _1stHO. Otherwise the usual ones are tried.
-        progress: Where bars go.
-
-    Example:
-        >>> planned = plan_data(Path("Task04_Hippocampus"))  # doctest: +SKIP
-        >>> planned.plan.preset.data.patch_size  # doctest: +SKIP
-        (40, 56, 40)
-    """
-    checked = check_data(folder, mask_suffix=mask_suffix, progress=progress)
+    """Read a data set and plan a preset for it. A `DataError` is raised if no case can be used."""
+    checked = read_and_check(folder, mask_suffix=mask_suffix, progress=progress)
     cohort, report = checked.cohort, checked.report
     if not report.cases:
         raise DataError(*report.errors, no_usable_case(cohort))

@@ -67,7 +67,7 @@ def make_synthetic(
         progress: Where bars go.
 
     Example:
-        >>> make_synthetic("isles22", Path("strokes"), cases=2, size=32)  # doctest: +SKIP
+        >>> factorizer.make_synthetic("isles22", Path("more"), cases=2, size=32)
         ['sub-strokecase0001', 'sub-strokecase0002']
     """
     first = CASES_PER_SEED * seed + 1

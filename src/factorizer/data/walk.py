@@ -29,7 +29,7 @@ def list_folder(folder: Path) -> list[Path]:
         return []
     except PermissionError:
         message = "the folder cannot be read"
-        raise DataError.about(folder, message, "give yourself permission") from None
+        raise DataError.about(folder, message, "change its permissions") from None
     except (OSError, ValueError) as error:
         message = f"the folder cannot be read ({error})"
         raise DataError.about(folder, message, "check it") from None

@@ -49,8 +49,10 @@ class Entry:
         facts: What is known about its run, such as steps, seed and versions.
 
     Example:
-        >>> entries = [Entry("ours", ours), Entry("theirs", theirs)]  # doctest: +SKIP
-        >>> compare_entries(entries).tests  # doctest: +SKIP
+        >>> from factorizer.evaluation.scores import Score
+        >>> entry = factorizer.Entry("ours", [Score("case_1", "lesion", "dice", 0.9)])
+        >>> entry.name
+        'ours'
     """
 
     name: str
@@ -152,9 +154,10 @@ def compare_entries(
             tests and intervals need independent values.
 
     Example:
-        >>> ours = Entry("ours", [Score("a", "lesion", "dice", 0.9)])
-        >>> theirs = Entry("theirs", [Score("a", "lesion", "dice", 0.8)])
-        >>> compare_entries([ours, theirs]).mean("dice", "lesion", "ours")
+        >>> from factorizer.evaluation.scores import Score
+        >>> ours = factorizer.Entry("ours", [Score("a", "lesion", "dice", 0.9)])
+        >>> theirs = factorizer.Entry("theirs", [Score("a", "lesion", "dice", 0.8)])
+        >>> factorizer.compare_entries([ours, theirs]).mean("dice", "lesion", "ours")
         90.0
     """
     reference = check_names([entry.name for entry in entries], reference)
@@ -183,7 +186,7 @@ def check_names(names: Sequence[str], reference: str | None) -> str:
     if len(set(names)) < len(names):
         listed = ", ".join(names)
         raise FactorizerError(
-            f"the systems are named {listed}; give each another name, as NAME=PATH"
+            f"the systems are named {listed}; give each its own name, as NAME=PATH"
         )
     chosen = reference or names[0]
     if chosen not in names:

@@ -12,7 +12,7 @@ from typing import Any
 from factorizer.preset_files import scalar
 
 UNKNOWN = "unknown"
-SYSTEM = "model."  # before the settings that are the system's own
+SYSTEM = "model."  # before the fields that are the system's own
 SECONDS = "seconds of training"
 LONGEST = 80  # characters of a value that is shown
 
@@ -66,7 +66,7 @@ def find_unknown(facts: Mapping[str, Facts]) -> list[str]:
         if not own:
             lines.append(f"{name}: unknown, because no run (config.yaml) is beside its scores")
         elif unstated:
-            lines.append(f"{name}: unknown are {', '.join(unstated)}")
+            lines.append(f"{name}: unknown: {', '.join(unstated)}")
     return lines
 
 

@@ -32,7 +32,7 @@ from factorizer.evaluation.scores import (
     mean_scores,
     write_scores,
 )
-from factorizer.files import refuse_existing, write_atomically
+from factorizer.files import refuse_existing, require_ending, write_atomically
 from factorizer.preset_files import load_preset
 from factorizer.progress import SILENT, Progress
 
@@ -87,9 +87,9 @@ def evaluate(
         progress: Where lines and bars go.
 
     Example:
-        >>> result = evaluate(Path("predictions"), Path("data"), "brats")  # doctest: +SKIP
-        >>> result.means["WT"].dice  # doctest: +SKIP
-        0.87
+        >>> result = factorizer.evaluate(Path("predictions"), Path("strokes"), "isles22")
+        >>> result.means["lesion"].dice
+        1.0
     """
     rule = parse_penalty(hd95_empty)
     if prediction_values not in (PRESET, DATASET):
@@ -98,7 +98,7 @@ def evaluate(
         )
     files = output_files(out) if out is not None else []
     refuse_existing(*files)
-    chosen = preset if isinstance(preset, Preset) else load_preset(preset)
+    chosen = load_preset(preset)
     result = evaluate_folders(
         predictions,
         references,
@@ -116,8 +116,7 @@ def evaluate(
 
 def output_files(scores: Path) -> list[Path]:
     """The table of scores and nnU-Net's summary beside it: scores_a.csv and summary_a.json."""
-    if scores.suffix != ".csv":
-        raise FactorizerError(f"out is {scores}; give a name that ends in .csv")
+    require_ending("out", scores, ".csv")
     stem = scores.stem.removeprefix("scores").strip("_- ")
     return [scores, scores.with_name(f"summary_{stem}.json" if stem else "summary.json")]
 
@@ -145,7 +144,17 @@ def evaluate_folders(
     prediction_values: str = PRESET,
     progress: Progress = SILENT,
 ) -> Evaluation:
-    """Score every case that has a prediction and a reference. Nothing is written."""
+    """Score every case that has a prediction and a reference. Nothing is written.
+
+    `data` is the data section of a preset: it says which labels and regions are scored. The other
+    arguments are those of `evaluate`.
+
+    Example:
+        >>> section = factorizer.load_preset("isles22").data
+        >>> result = factorizer.evaluate_folders(Path("predictions"), Path("strokes"), section)
+        >>> result.means["lesion"].cases
+        6
+    """
     predicted = {case.name: case for case in list_labels(predictions)}
     expected = list_references(references, data)
     shared = sorted(predicted.keys() & expected.cases.keys())
@@ -204,8 +213,8 @@ def tell_values(
         used = data.labels if prediction_values == PRESET else theirs
         listed = ", ".join(f"{name} = {value}" for name, value in used.items())
         progress.say(
-            f"{folder} has other label values than the preset. Predictions are read with those of "
-            f"the {prediction_values}: {listed}"
+            f"the label values of {folder} are not the preset's. Predictions are read with those "
+            f"of the {prediction_values}: {listed}"
         )
 
 

@@ -83,7 +83,7 @@ def read_scores(file: Path) -> list[Score]:
             raise FileError(file, message, f"a scores.csv has {', '.join(COLUMNS)}")
         row = read_score(file, number, line)
         if rows.setdefault((row.case, row.region, row.metric), row) is not row:
-            message = f"line {number}: {row.case}, {row.region}, {row.metric} exists twice"
+            message = f"line {number}: {row.case}, {row.region}, {row.metric} appears twice"
             raise FileError(file, message, "keep one of them")
     if not rows:
         raise FileError(file, "it has no scores", f"a scores.csv has {', '.join(COLUMNS)}")

@@ -75,7 +75,7 @@ def owners_of(wanted: Mapping[str, Sequence[Path]]) -> dict[Path, str]:
 def check_same_model(
     cases: Sequence[Case], out: Path, wanted: Mapping[str, Sequence[Path]], made_with: Facts
 ) -> None:
-    """Raise if predictions of another model or of other settings exist: a folder has one kind."""
+    """Raise if predictions of another model or with other options exist: a folder has one kind."""
     found: dict[Path, list[str]] = {}
     for case in cases:
         existing = [file for file in wanted[case.name] if file.exists()]

@@ -55,7 +55,7 @@ class Prediction:
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """Everything that is the same for all cases: the model, the folder and the settings."""
+    """Everything that is the same for all cases: the model, the folder and the options."""
 
     predictor: Predictor
     out: Path

@@ -46,8 +46,11 @@ def load(
         A `Predictor`, which segments arrays and cases.
 
     Example:
-        >>> predictor = factorizer.load("zoo:hippocampus", device="cpu")  # doctest: +SKIP
-        >>> labels = predictor.predict(image, spacing_mm=(1.0, 1.0, 1.0))  # doctest: +SKIP
+        >>> import numpy as np
+        >>> predictor = factorizer.load("zoo:hippocampus", device="cpu")
+        >>> image = np.random.default_rng(0).random((1, 35, 50, 36))  # (C, X, Y, Z)
+        >>> predictor.predict(image, spacing_mm=(1.0, 1.0, 1.0)).shape
+        (35, 50, 36)
     """
     return load_ensemble(
         find_folds(model, folds),
@@ -75,8 +78,8 @@ def load_ensemble(
         same_data = fold.preset.data == first.preset.data
         if not same_data or fold.preset.inference != first.preset.inference:
             raise ModelError(
-                f"{fold.name} was trained with other data settings than {first.name}; they cannot "
-                "be an ensemble"
+                f"{fold.name} and {first.name} have different presets (data or inference); they "
+                "cannot be an ensemble"
             )
         network = load_network(fold, progress)
         if speed != AS_TRAINED:

@@ -1,6 +1,6 @@
 """Records of predictions: a small file per case in the hidden folder .factorizer beside them.
 
-A record says which model, settings and inputs made a prediction, and has a checksum of every file.
+A record says which model, options and inputs made a prediction, and has a checksum of every file.
 It is written before the files are moved to their place, so a job that is killed at any moment
 leaves no file without a record. Several jobs may share a folder: each writes the records of its own
 cases.
@@ -52,7 +52,7 @@ class Record:
     version: str = __version__
 
     def is_same_work(self, other: Record) -> bool:
-        """Whether both have the same model, settings and inputs."""
+        """Whether both have the same model, options and inputs."""
         if differences(self.made_with, other.made_with):
             return False
         return not changed_inputs(self.inputs, other.inputs)
@@ -106,16 +106,16 @@ def differences(before: Facts, now: Facts) -> list[str]:
     changed = changed_fields(before, now)
     words = []
     if "weights" in changed:
-        words.append("with other weights")
+        words.append("with different weights")
     elif "layers" in changed:
         words.append("at another speed")
     if "mirrored" in changed:
         words.append("without mirror images" if now["mirrored"] else "with mirror images")
     if "rules" in changed:
-        words.append("with other rules of post-processing")
+        words.append("with different rules of post-processing")
     for section in sorted(changed & set(SECTIONS)):
         fields = changed_fields(before.get(section), now[section])
-        words += [f"with another {section}.{name}" for name in now[section] if name in fields]
+        words += [f"with a different {section}.{name}" for name in now[section] if name in fields]
     return words
 
 
@@ -141,7 +141,7 @@ def find_doubt(
     """Why existing files of a case are not what would be predicted now. None if they are."""
     file = str(existing[0])
     if record is None:
-        message = f"what made it is not known, as it has no record in {RECORDS}"
+        message = f"it is not known what made it, because it has no record in {RECORDS}"
         return Problem(case, file, message, REMOVE)
     words = differences(record.made_with, now.made_with)
     if words:
@@ -203,7 +203,7 @@ def put_in_place(out: Path, case: Case, record: Record, writers: Mapping[Path, W
         for file, write in writers.items():
             write(parts[file])
             if file.exists():
-                message = "another process has written it meanwhile"
+                message = "another process has written it in the meantime"
                 remedy = "let one process at a time predict a case"
                 raise DataError(Problem(case.name, str(file), message, remedy))
         checksums = {file.name: checksum(part) for file, part in parts.items()}

@@ -87,7 +87,7 @@ def predict(
         speed: best is as trained. Others exist after `factorizer tune`.
         postprocess: Drop lesions by the rules that are stored with the run.
         save_probabilities: Write <case>_probabilities.nii.gz too, with the regions as last axis.
-        resume: Skip what this model predicted before with the same settings from the same images.
+        resume: Skip what this model predicted before with the same options from the same images.
         device: auto, cpu, cuda or mps.
         batch_size: How many patches are predicted at a time.
         progress: Where remarks, problems and bars go.
@@ -96,9 +96,9 @@ def predict(
         What was written, skipped and failed, with all problems.
 
     Example:
-        >>> done = predict("zoo:hippocampus", "crops", "labels")  # doctest: +SKIP
-        >>> done.written  # doctest: +SKIP
-        {'case_1': PosixPath('labels/case_1.nii.gz')}
+        >>> done = factorizer.predict("runs/strokes/fold0", "strokes", "labels", device="cpu")
+        >>> str(done.written["sub-strokecase0001"])
+        'labels/sub-strokecase0001.nii.gz'
     """
     found = find_folds(model, folds)
     predictor = load_ensemble(
@@ -148,7 +148,7 @@ def predict_cases(
     """Predict cases into a folder, one after the other. A case that fails does not stop the others.
 
     With `skip_existing`, a case is skipped if this model made its prediction before, with the same
-    settings from the same images. Any other file of the same name is a problem of its case.
+    options from the same images. Any other file of the same name is a problem of its case.
     """
     wanted = {
         case.name: output_files(case, out, save_probabilities=save_probabilities) for case in cases

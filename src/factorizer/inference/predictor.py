@@ -139,7 +139,7 @@ class Predictor:
         dims = len(data.patch_size)
         if affine is not None and spacing_mm is not None:
             raise FactorizerError(
-                "spacing_mm and affine are both given; leave out spacing_mm, the affine has it"
+                "spacing_mm and affine are both given; leave out spacing_mm, which the affine gives"
             )
         if affine is None and spacing_mm is None and data.spacing_mm is not None:
             own = " x ".join(f"{size:g}" for size in data.spacing_mm)

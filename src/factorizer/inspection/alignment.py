@@ -8,7 +8,7 @@ empty, reaches the Dice of the whole image, which is reported as `chance`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import isnan, nan
 from typing import Any
 
@@ -20,13 +20,17 @@ from factorizer.evaluation.statistics import bootstrap_mean
 Array = NDArray[Any]
 
 
+# tables and JSON have another name for this field
+COLUMN_OF = {"component": "picture"}
+
+
 @dataclass(frozen=True)
 class Alignment:
-    """One component (`picture` is its number, from 1) against one region of one case."""
+    """One component (`component` is its number, from 1) against one region of one case."""
 
     case: str
     layer: int
-    picture: int
+    component: int
     region: str
     dice: float
     chance: float
@@ -54,7 +58,7 @@ def align(component: Array, masks: Array) -> list[tuple[float, float, float]]:
 def align_mask(mask: Array, ends: Array) -> tuple[float, float, float]:
     """Best Dice, chance and AUC for a mask (N) in the order of falling brightness.
 
-    `ends` are the last places of the runs of equal brightness.
+    `ends` are the last places of the stretches of equal brightness.
     """
     hits = np.cumsum(mask)
     positive, total = int(hits[-1]), len(mask)
@@ -77,7 +81,7 @@ class Agreement:
     """
 
     layer: int
-    picture: int
+    component: int
     region: str
     cases: int
     dice: float
@@ -89,11 +93,16 @@ class Agreement:
     auc_high: float
 
 
+def columns_of(kind: type[Alignment] | type[Agreement]) -> list[str]:
+    """The fields of a row as tables and JSON name them."""
+    return [COLUMN_OF.get(field.name, field.name) for field in fields(kind)]
+
+
 def summarize(rows: Sequence[Alignment]) -> list[Agreement]:
     """One row for each layer, component and region, over the cases."""
     groups: dict[tuple[int, int, str], list[Alignment]] = {}
     for row in rows:
-        groups.setdefault((row.layer, row.picture, row.region), []).append(row)
+        groups.setdefault((row.layer, row.component, row.region), []).append(row)
     table = []
     for group in groups.values():
         defined = [row for row in group if not isnan(row.dice)]
@@ -110,7 +119,7 @@ def agreement_of(rows: Sequence[Alignment]) -> Agreement:
     auc_low, auc_high = bootstrap_mean(auc)
     return Agreement(
         layer=rows[0].layer,
-        picture=rows[0].picture,
+        component=rows[0].component,
         region=rows[0].region,
         cases=len(rows),
         dice=float(dice.mean()),

@@ -38,7 +38,7 @@ def layers_of(network: nn.Module) -> list[Layer]:
     """
     if not isinstance(network, UNet):
         raise FactorizerError(
-            f"{type(network).__name__} has no blocks that can be looked at; give a Factorizer or a "
+            f"{type(network).__name__} has no blocks that can be inspected; give a Factorizer or a "
             "U-Net"
         )
     parts: list[nn.Module] = []

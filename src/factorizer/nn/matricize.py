@@ -5,7 +5,7 @@ each head is one matrix of E rows and N voxels. Global: one window, the whole ma
 windows. Shifted: two grids, the second on the map rolled by half a window.
 
 A `Grid` is one such grid. It works on channels-last maps (B, *spatial, C), where it moves whole
-runs of channels. `matricize` and `dematricize` work on maps (B, C, *spatial) and are exact
+blocks of channels. `matricize` and `dematricize` work on maps (B, C, *spatial) and are exact
 inverses.
 
 A `Cut` is what Eq. 6 needs of a matricization: `MapCut` for whole maps, `HeadCut` for windows that

@@ -135,8 +135,8 @@ class _Tiled(torch.autograd.Function):
         if settings_of(ctx.fn) != ctx.settings:
             raise RuntimeError(
                 "a layer's settings (train or eval, rank, num_iters, solver, bypass) or its "
-                "weights were exchanged between the forward and the backward pass, which computes "
-                "with them again; exchange them before the forward pass, and restore them after "
+                "weights were changed between the forward and the backward pass, which uses "
+                "them again; change them before the forward pass, and restore them after "
                 "the backward pass"
             )
         saved = ctx.saved_tensors  # taken once, as activation checkpointing asks

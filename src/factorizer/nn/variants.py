@@ -41,8 +41,8 @@ def joint_nmf(
 
     The windows w of a map lie along the last leading dimension. The objective is the sum over them
     of |X_w - f_0 a_w^T - F_w G_w^T|^2, where f_0, the first column of F, is the same for all
-    windows. It is minimised by HALS; the update of f_0 adds up over the windows. Every window
-    thereby depends on the whole map.
+    windows. It is minimised by HALS; the update of f_0 adds up over the windows. So every
+    window depends on the whole map.
     """
     shared = 1 if x.ndim > 2 else 0
     for _ in range(num_iters):

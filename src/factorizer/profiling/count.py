@@ -124,7 +124,7 @@ def norm_counters(layer_norm_ops: int) -> dict[Any, Callable[..., int]]:
 
 
 def count_flops(network: nn.Module, image_shape: Sequence[int]) -> float:
-    """FLOPs of a network with its present settings, for an image (C, *spatial)."""
+    """FLOPs of a network as it is now, for an image (C, *spatial)."""
     return count_cost(deepcopy(network).to("meta"), image_shape).flops
 
 

@@ -109,7 +109,7 @@ def ranking_table(comparison: Comparison) -> str:
 
 
 def describe_penalty(comparison: Comparison) -> str:
-    """The conventions of the scores. How large a penalty is, the scores do not say."""
+    """The conventions of the scores. The scores do not say how large a penalty is."""
     if any(has_nan(comparison, name) for name in comparison.names):
         return describe_conventions("nan") + "\n"
     return describe_conventions("diagonal").replace("the diagonal of the image", "a penalty") + "\n"

@@ -54,7 +54,7 @@ def left_out_lines(comparison: Comparison) -> list[str]:
     for name, left_out in comparison.left_out.items():
         if left_out:
             lines.append(
-                f"{name}: left out, because not every system has all regions and metrics of it: "
+                f"{name}: left out, because not every system has all its regions and metrics: "
                 f"{', '.join(left_out)}"
             )
     return lines
@@ -75,21 +75,21 @@ def difference_lines(comparison: Comparison) -> list[str]:
         values = ", ".join(f"{name} = {show(value)}" for name, value in difference.values.items())
         lines.append(f"{difference.what}: {values}")
     if not lines and says_something(comparison):
-        lines.append("nothing that they wrote down")
+        lines.append("nothing that the runs recorded")
     return [*lines, *comparison.unknown]
 
 
 def difference_parts(comparison: Comparison) -> list[str]:
-    """The same as Markdown: a table of the settings, a table of the systems, and a list."""
-    settings = [item for item in comparison.differences if not item.is_the_system]
+    """The same as Markdown: a table of the training, a table of the systems, and a list."""
+    training = [item for item in comparison.differences if not item.is_the_system]
     systems = [item for item in comparison.differences if item.is_the_system]
     parts = []
-    if settings:
-        parts += ["Apart from the systems:\n", difference_table(comparison.names, settings)]
+    if training:
+        parts += ["Apart from the systems:\n", difference_table(comparison.names, training)]
     if systems:
         parts += ["The systems:\n", difference_table(comparison.names, systems)]
     if not parts and says_something(comparison):
-        parts.append("Nothing that they wrote down.\n")
+        parts.append("Nothing that the runs recorded.\n")
     unknown = [f"- {escape_markdown(line)}\n" for line in comparison.unknown]
     return [*parts, *unknown]
 

@@ -10,6 +10,6 @@
 | rules | the rules of post-processing |
 | speeds | faster settings of the NMF layers |
 | weights | the weights of a fold as tensors |
-| scores | the scores of a file, a fold or a run |
+| run_scores | the scores of a file, a fold or a run |
 | zoo | the models that ship with the package |
 """

@@ -115,7 +115,7 @@ def verify_checksum(fold: Fold) -> None:
         written = read_text(fold.checksum_file, most_bytes=1000).split()
     if written[:1] != [sha256_of(fold.weights_file)]:
         raise ModelError(
-            f"{fold.name}/{weights} has another checksum than {checksum} says; {remedy_for(fold)}"
+            f"{fold.name}/{weights} does not match its checksum in {checksum}; {remedy_for(fold)}"
         )
 
 
@@ -147,8 +147,8 @@ def load_strictly(network: nn.Module, weights: Weights, origin: str) -> None:
     if wrong:
         more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
         raise ModelError(
-            f"the weights of {origin} are not those of its {CONFIG} ({wrong[0]}{more}); restore "
-            "the one or the other"
+            f"the weights of {origin} do not fit its {CONFIG} ({wrong[0]}{more}); restore one "
+            "of the two"
         )
     network.load_state_dict(weights)
 
@@ -173,7 +173,7 @@ def fit_heads(network: nn.Module, weights: Weights) -> tuple[Weights, str]:
     if missing or unknown:
         saved = "without" if missing else "with"
         remark = (
-            f"its weights were saved {saved} deep supervision, unlike {CONFIG} says; "
+            f"its weights were saved {saved} deep supervision, contrary to {CONFIG}; "
             "predictions are the same"
         )
     return kept | missing, remark

@@ -69,7 +69,7 @@ def ablate(
         progress: Where lines and bars go.
 
     Example:
-        >>> ablation = factorizer.ablate("run/fold0", data, out=Path("out"))  # doctest: +SKIP
+        >>> ablation = factorizer.ablate(model, data, out=Path("ablation"))  # doctest: +SKIP
         >>> ablation.references["as trained"].dice  # doctest: +SKIP
         0.88
     """
@@ -118,7 +118,7 @@ def check_baseline(bench: Bench, other: Bench) -> None:
             )
     if other.names != bench.names:
         raise FactorizerError(
-            "the baseline holds out other cases than the model; give a run of the same split and "
+            "the baseline and the model hold out different cases; give a run of the same split and "
             "fold"
         )
 
@@ -161,7 +161,7 @@ def check_origin(bench: Bench, file: Path) -> None:
     changed = [name for name in now if now[name] != before.get(name)]
     if changed:
         raise FactorizerError(
-            f"{file.parent} was begun with other {' and '.join(changed)}; give another folder"
+            f"{file.parent} was started with different {' and '.join(changed)}; give another folder"
         )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from factorizer.data.cache import Settings, settings_for
+from factorizer.data.cache import Preparation, preparation_for
 from factorizer.data.cases import Cohort
 from factorizer.data.layouts import read_cohort
 from factorizer.errors import ModelError
@@ -58,13 +58,13 @@ class Bench:
     """A model and the cases it is measured on."""
 
     def __init__(
-        self, predictor: Predictor, cohort: Cohort, names: Sequence[str], settings: Settings
+        self, predictor: Predictor, cohort: Cohort, names: Sequence[str], preparation: Preparation
     ) -> None:
         self.predictor = predictor
         self.network = predictor.networks[0]
         self.cohort = cohort
         self.names = list(names)
-        self.settings = settings
+        self.preparation = preparation
 
     @property
     def patch_shape(self) -> tuple[int, ...]:
@@ -77,7 +77,7 @@ class Bench:
         rows: list[Score] = []
         with applied(self.network, layers):
             for name in self.names:
-                rows += score_case(self.predictor, self.cohort.case(name), self.settings)
+                rows += score_case(self.predictor, self.cohort.case(name), self.preparation)
         return rows
 
     def time(
@@ -145,7 +145,7 @@ def make_bench(
     cohort = read_cohort(data, mask_suffix=fold.preset.data.mask_suffix)
     names = held_out_cases(fold, cohort)[:limit]
     predictor = load(fold.path, device=device)
-    return Bench(predictor, cohort, names, settings_for(cohort, predictor.preset.data))
+    return Bench(predictor, cohort, names, preparation_for(cohort, predictor.preset.data))
 
 
 def held_out_cases(fold: Fold, cohort: Cohort) -> list[str]:
@@ -156,6 +156,7 @@ def held_out_cases(fold: Fold, cohort: Cohort) -> list[str]:
     names = [name for name in held_out if name in known]
     if not names:
         raise ModelError(
-            f"the data has no case that {fold.name} held out; give the data that it was trained on"
+            f"the data set has none of the cases that {fold.name} held out; give the data set that "
+            "it was trained on"
         )
     return names

@@ -50,9 +50,9 @@ def compare(
         progress: Where bars go.
 
     Example:
-        >>> comparison = compare(["runs/ours", "unet=runs/nnunet"])  # doctest: +SKIP
-        >>> comparison.mean("dice", "Avg.", "unet")  # doctest: +SKIP
-        81.3
+        >>> comparison = factorizer.compare(["ours=runs/strokes/fold0", "same=runs/strokes/fold0"])
+        >>> len(comparison.cases)
+        3
     """
     if out is not None:
         require_empty_folder(out)

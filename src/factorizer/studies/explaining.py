@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from factorizer.figures.layers import SHOWN, Row, draw_components
 from factorizer.files import csv_text, require_empty_folder, write_atomically
 from factorizer.inference.load import load
 from factorizer.inference.predictor import Predictor
-from factorizer.inspection.alignment import Agreement, Alignment, summarize
+from factorizer.inspection.alignment import Agreement, Alignment, columns_of, summarize
 from factorizer.inspection.components import Layer, choose_layers, layers_of
 from factorizer.nn.blocks import ResidualNMF
 from factorizer.progress import SILENT, Progress
@@ -82,9 +82,10 @@ def explain(
         progress: Where lines and bars go.
 
     Example:
-        >>> found = explain(["zoo:hippocampus"], [Path("data")], out=Path("o"))  # doctest: +SKIP
-        >>> found.tables["swin-factorizer"][0].dice  # doctest: +SKIP
-        0.41
+        >>> models, inputs = ["runs/strokes/fold0"], [Path("strokes")]
+        >>> found = factorizer.explain(models, inputs, out=Path("components"))
+        >>> list(found.tables)
+        ['swin-factorizer']
     """
     require_empty_folder(out)
     loaded = load_models(models, device, progress)
@@ -115,21 +116,21 @@ def load_models(
         name = given or model.preset.model.name
         if name in loaded:
             raise FactorizerError(
-                f"two models are named {name}; give each another name, as NAME=MODEL"
+                f"two models are named {name}; give each its own name, as NAME=MODEL"
             )
         loaded[name] = model
     return loaded
 
 
 def shared_data(models: Mapping[str, Predictor]) -> Data:
-    """The data settings of the models, which must be the same for all."""
+    """The data section of the models' presets, which must be the same for all."""
     first, *others = models
     data = models[first].preset.data
     for name in others:
         if models[name].preset.data != data:
             raise FactorizerError(
-                f"{name} was trained with other data settings than {first}; give models of the "
-                "same data"
+                f"the presets of {name} and {first} have different data sections; give models "
+                "of the same data"
             )
     return data
 
@@ -224,10 +225,10 @@ class Explainer:
         return tables
 
 
-def as_csv(kind: type[Any], rows: Sequence[Any]) -> str:
-    """Rows of a dataclass as a table with its fields as columns."""
+def as_csv(kind: type[Alignment] | type[Agreement], rows: Sequence[Any]) -> str:
+    """Rows as a table."""
     lines = [[safe_cell(value) for value in astuple(row)] for row in rows]
-    return csv_text([field.name for field in fields(kind)], lines)
+    return csv_text(columns_of(kind), lines)
 
 
 def safe_cell(value: Any) -> Any:
@@ -252,9 +253,9 @@ def pick_components(title: str, view: View, rows: Sequence[Alignment]) -> Row:
     """
     best: dict[int, Alignment] = {}  # the best region of each component
     for row in rows:
-        known = best.get(row.picture)
+        known = best.get(row.component)
         if row.gain > LEAST_GAIN and (known is None or row.gain > known.gain):
-            best[row.picture] = row
+            best[row.component] = row
     numbers = list(range(1, len(view.components) + 1))
     if len(numbers) > SHOWN and best:
         by_gain = sorted(numbers, key=lambda number: -best[number].gain if number in best else 0.0)

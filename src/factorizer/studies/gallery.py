@@ -21,7 +21,7 @@ from factorizer.evaluation.references import (
     preset_values,
 )
 from factorizer.figures.qualitative import Example, draw_examples, mean_dice, spread
-from factorizer.files import refuse_existing, write_atomically
+from factorizer.files import refuse_existing, require_ending, write_atomically
 from factorizer.preset_files import load_preset
 from factorizer.progress import SILENT, Progress
 from factorizer.studies.named import split_name
@@ -68,26 +68,27 @@ def draw_gallery(
         progress: Where bars go.
 
     Example:
-        >>> drawn = draw_gallery(Path("data"), "brats", ["ours=predictions"])  # doctest: +SKIP
-        >>> drawn.cases  # doctest: +SKIP
-        ['BRATS_004', 'BRATS_001', 'BRATS_003', 'BRATS_002']
+        >>> systems = ["ours=predictions"]
+        >>> drawn = factorizer.draw_gallery(Path("strokes"), "isles22", systems, rows=2)
+        >>> len(drawn.cases)
+        2
     """
     if out is not None:
         check_output(out)
     if cases and rows:
         raise FactorizerError("cases and rows are both given; rows is for cases that are not named")
-    settings = (preset if isinstance(preset, Preset) else load_preset(preset)).data
-    shown = channel or settings.channels[0]
-    if shown not in settings.channels:
-        listed = ", ".join(settings.channels)
+    section = load_preset(preset).data
+    shown = channel or section.channels[0]
+    if shown not in section.channels:
+        listed = ", ".join(section.channels)
         raise FactorizerError(f"there is no channel {shown!r}; choose one of {listed}")
     folders = name_folders(predictions)
-    gallery = Gallery(data, folders, settings, references=references)
+    gallery = Gallery(data, folders, section, references=references)
     chosen = gallery.choose(cases, rows or ROWS, progress)
     examples = []
     for case in progress.track(chosen, "reading cases"):
         examples.append(gallery.read(case, shown))
-    png = draw_examples(examples, targets=settings.targets)
+    png = draw_examples(examples, targets=section.targets)
     if out is not None:
         write_atomically(out, png)
     return GalleryFigure(png, chosen, gallery.problems, [] if out is None else [out])
@@ -95,8 +96,7 @@ def draw_gallery(
 
 def check_output(out: Path) -> None:
     refuse_existing(out)
-    if out.suffix != ".png":
-        raise FactorizerError(f"out is {out}; give a name that ends in .png")
+    require_ending("out", out, ".png")
 
 
 def name_folders(predictions: Sequence[str | Path]) -> dict[str, Path]:
@@ -107,7 +107,7 @@ def name_folders(predictions: Sequence[str | Path]) -> dict[str, Path]:
         name = name or Path(folder).name
         if name in folders:
             raise FactorizerError(
-                f"two systems are named {name}; give each another name, as NAME=FOLDER"
+                f"two systems are named {name}; give each its own name, as NAME=FOLDER"
             )
         folders[name] = Path(folder)
     return folders
@@ -120,20 +120,20 @@ class Gallery:
         self,
         data: Path,
         folders: dict[str, Path],
-        settings: Data,
+        section: Data,
         *,
         references: Path | None = None,
     ) -> None:
         self.data = data
-        self.settings = settings
+        self.section = section
         cases, self.problems = read_inputs(
-            [data], settings.channels, mask_suffix=settings.mask_suffix
+            [data], section.channels, mask_suffix=section.mask_suffix
         )
         self.cases = {case.name: case for case in cases}
         if references is None:
-            self.references = own_references(data, settings)
+            self.references = own_references(data, section)
         else:
-            self.references = list_references(references, settings)
+            self.references = list_references(references, section)
         self.predictions: dict[str, dict[str, Case]] = {}
         for name, folder in folders.items():
             self.predictions[name] = {case.name: case for case in list_labels(folder)}
@@ -166,7 +166,7 @@ class Gallery:
             message = f"no case ({predicted[0]}, ...) has a reference ({names}, ...)"
             remedy = "give references with the names of the cases"
             raise DataError(Problem("", str(self.data), message, remedy))
-        targets = self.settings.targets
+        targets = self.section.targets
         scores = {}
         for case in progress.track(scored, "choosing cases"):
             pairs = self.pairs(case).values()
@@ -177,7 +177,7 @@ class Gallery:
 
     def pairs(self, case: str) -> dict[str, Pair]:
         """The prediction of each system with the reference."""
-        values = preset_values(self.settings)
+        values = preset_values(self.section)
         pairs = {}
         for name, cases in self.predictions.items():
             pairs[name] = read_pair(cases[case], case, self.references, values)
@@ -192,7 +192,7 @@ class Gallery:
             reference = next(iter(pairs.values())).reference
             predictions = {name: pair.prediction for name, pair in pairs.items()}
             return Example(case, image, reference, predictions, spacing_mm)
-        values = preset_values(self.settings)
+        values = preset_values(self.section)
         beside = f"image {self.cases[case].channels[channel].file}"
         predictions = {}
         for name, cases in self.predictions.items():
@@ -200,10 +200,10 @@ class Gallery:
         return Example(case, image, None, predictions, spacing_mm)
 
 
-def own_references(data: Path, settings: Data) -> References:
+def own_references(data: Path, section: Data) -> References:
     """The labels of a data set. Empty for images, or for a data set without labels."""
     try:
-        cohort = read_cohort(data, mask_suffix=settings.mask_suffix)
+        cohort = read_cohort(data, mask_suffix=section.mask_suffix)
     except DataError:  # images, or a list of images
         return References({}, {})
-    return list_references(data, settings) if cohort.labelled else References({}, {})
+    return list_references(data, section) if cohort.labelled else References({}, {})

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from factorizer.config import Data
-from factorizer.data.cache import settings_for
+from factorizer.data.cache import preparation_for
 from factorizer.data.cases import Cohort
 from factorizer.data.layouts import read_cohort
 from factorizer.errors import RunError
@@ -92,9 +92,10 @@ def choose_postprocessing(
         progress: Where lines and bars go.
 
     Example:
-        >>> chosen = factorizer.choose_postprocessing(run, data)  # doctest: +SKIP
-        >>> [str(choice.rule) for choice in chosen.choices]  # doctest: +SKIP
-        ['at least 0.1 ml']
+        >>> run = Path("runs/strokes")
+        >>> chosen = factorizer.choose_postprocessing(run, Path("strokes"), device="cpu")
+        >>> [choice.region for choice in chosen.choices]
+        ['lesion']
     """
     place = Run(run)
     if place.rules_file.exists():
@@ -122,7 +123,7 @@ def check_finished(run: Run, numbers: Sequence[int]) -> None:
         )
     unfinished = [str(fold.path) for fold in run.folds() if not fold.is_finished]
     if unfinished:
-        raise RunError(f"{', '.join(unfinished)} is not finished; train it to its end first")
+        raise RunError(f"{', '.join(unfinished)} is not finished; resume its training first")
 
 
 def predict_held_out(
@@ -130,12 +131,12 @@ def predict_held_out(
 ) -> list[Held]:
     """The held-out cases of a fold, each with its reference."""
     predictor = load(fold.path, device=device)
-    settings = settings_for(cohort, predictor.preset.data)
+    preparation = preparation_for(cohort, predictor.preset.data)
     known = fold.cases()
     usable = [name for name in names if name in known]
     cases = []
     for name in progress.track(usable, f"predicting fold {fold.number}"):
-        pair = predict_with_reference(predictor, cohort.case(name), settings)
+        pair = predict_with_reference(predictor, cohort.case(name), preparation)
         cases.append(Held(Packed(pair.labels), Packed(pair.reference), pair.spacing_mm))
     return cases
 

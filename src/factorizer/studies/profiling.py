@@ -9,7 +9,7 @@ from pathlib import Path
 
 from factorizer.config import Preset
 from factorizer.errors import FactorizerError
-from factorizer.files import refuse_existing, write_atomically
+from factorizer.files import refuse_existing, require_ending, write_atomically
 from factorizer.models.registry import SYSTEMS, check_name
 from factorizer.preset_files import load_preset
 from factorizer.profiling.table import Row, add_scores, count_rows, measure_memory, measure_time
@@ -51,27 +51,27 @@ def profile(
         progress: Where lines and bars go.
 
     Example:
-        >>> (row,) = factorizer.profile("isles22", systems=["nnunet"]).rows  # doctest: +SKIP
-        >>> row.params  # doctest: +SKIP
+        >>> (row,) = factorizer.profile("isles22", systems=["nnunet"]).rows
+        >>> row.params
         28702723
     """
-    settings = load_preset(preset)
+    loaded = load_preset(preset)
     names = list(systems or SYSTEMS)
     files = [file for file in (out, figure) if file is not None]
     check_request(names, measure=measure, rounds=rounds, figure=figure)
     refuse_existing(*files)
     dice = read_dice(scores or {}, names)
-    rows = count_rows(settings, str(preset), names, progress=progress)
+    rows = count_rows(loaded, str(preset), names, progress=progress)
     if len(rows) == 1 and systems and rows[0].note:
         raise FactorizerError(f"{rows[0].model} {rows[0].note}")
     rows = add_scores(rows, dice)
     if measure:
-        rows = measure_memory(rows, settings, progress=progress)
+        rows = measure_memory(rows, loaded, progress=progress)
         write_rows(out, rows)  # the long part may still fail
-        rows = measure_time(rows, settings, rounds or ROUNDS, progress=progress)
+        rows = measure_time(rows, loaded, rounds or ROUNDS, progress=progress)
     write_rows(out, rows)
     if figure is not None:
-        draw_figure(figure, rows, settings, str(preset))
+        draw_figure(figure, rows, loaded, str(preset))
     return Profile(rows, files)
 
 
@@ -87,8 +87,8 @@ def check_request(
         raise FactorizerError("rounds is for measure; give both or neither")
     if rounds is not None and rounds < 1:
         raise FactorizerError(f"rounds is {rounds}; it must be at least 1")
-    if figure is not None and figure.suffix[1:] not in FORMATS:
-        raise FactorizerError(f"figure is {figure}; its name must end in .{', .'.join(FORMATS)}")
+    if figure is not None:
+        require_ending("figure", figure, *[f".{form}" for form in FORMATS])
 
 
 def read_dice(scores: Mapping[str, Path], names: Sequence[str]) -> dict[str, float]:

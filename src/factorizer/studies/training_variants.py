@@ -14,7 +14,7 @@ from factorizer.config import Preset
 from factorizer.errors import RunError
 from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.files import write_atomically
-from factorizer.preset_files import change_preset, refuse_idle_options
+from factorizer.preset_files import change_preset, load_preset, refuse_idle_options
 from factorizer.progress import SILENT, Progress
 from factorizer.reports.comparison import comparison_files
 from factorizer.reports.tables import latex_table, table_csv
@@ -96,7 +96,7 @@ class TrainedVariants:
 
 
 def ablate_training(
-    preset: Preset,
+    preset: str | Path | Preset,
     *,
     data: Path,
     out: Path,
@@ -111,7 +111,7 @@ def ablate_training(
     A variant that is in two tables is trained once.
 
     Args:
-        preset: What the variants have in common.
+        preset: What the variants have in common: a preset, its name, or its file.
         data: The data set: its folder, or a list of cases.
         out: The folder. Variants go to OUT/runs, tables to OUT/TABLE.
         tables: Some of subblocks, position and solvers.
@@ -121,19 +121,19 @@ def ablate_training(
         progress: Where lines and bars go.
 
     Example:
-        >>> preset = factorizer.load_preset("isles22")  # doctest: +SKIP
-        >>> factorizer.ablate_training(preset, data=data, out=out).files  # doctest: +SKIP
+        >>> tables = factorizer.ablate_training("isles22", data=data, out=out)  # doctest: +SKIP
+        >>> tables.files  # doctest: +SKIP
     """
     machine = machine or Machine()
     if machine.processes() != (1, 1):
         raise RunError(
             "ablations are trained by one process; start several with different folders instead"
         )
-    preset = change_preset(preset, changes)
-    refuse_idle_options(preset, changes)
+    common = change_preset(load_preset(preset), changes)
+    refuse_idle_options(common, changes)
     check_tables(tables, changes)
-    check_variants(preset, tables)
-    names = folder_names(preset)
+    check_variants(common, tables)
+    names = folder_names(common)
     train_one = partial(
         train_fold, data=data, fold=fold, resume=True, machine=machine, progress=progress
     )
@@ -142,7 +142,7 @@ def ablate_training(
     for table in tables:
         entries = []
         for variant in TABLES[table]:
-            own = change_preset(preset, variant.changes)
+            own = change_preset(common, variant.changes)
             key = own.model_dump_json()
             if key not in trained:
                 progress.say(f"{table}: {variant.name}")

@@ -99,7 +99,7 @@ def tune(
         progress: Where lines and bars go.
 
     Example:
-        >>> tuning = factorizer.tune("run/fold0", data, max_loss=0.01)  # doctest: +SKIP
+        >>> tuning = factorizer.tune("runs/strokes/fold0", data)  # doctest: +SKIP
         >>> tuning.speeds["fast"].time_ratio  # doctest: +SKIP
         0.61
     """
@@ -126,9 +126,7 @@ def check_tunable(fold: Fold) -> None:
     if fold.speeds_file.exists():
         raise ModelError(f"{fold.speeds_file} already exists; remove it to tune again")
     if not fold.is_finished:
-        raise ModelError(
-            f"{fold.path} is not finished; train it with `factorizer train --resume` first"
-        )
+        raise ModelError(f"{fold.path} is not finished; resume its training first")
 
 
 def write_files(fold: Fold, tuner: Tuner, speeds: Mapping[str, Trial]) -> list[Path]:

@@ -208,7 +208,7 @@ def apply_schedule(preset: Preset, plan: Schedule, timing: Timing) -> Preset:
     if plan.max_steps < LEAST_STEPS:
         least = (plan.total - plan.training + LEAST_STEPS * 5 * timing.step) / (1 - RESERVE)
         raise BudgetError(
-            f"there is time for {count(plan.max_steps, 'step')} only: starting, preparing, "
+            f"there is only time for {count(plan.max_steps, 'step')}: starting, preparing, "
             f"validating and scoring take about {in_words(plan.total - plan.training)} on this "
             f"machine; give a budget of {least // 60 + 1:.0f}m or more"
         )

@@ -135,7 +135,7 @@ def newest_readable(fold: Fold, progress: Progress) -> tuple[Path | None, int]:
 def step_of(file: Path, checkpoint: dict[str, Any]) -> int:
     step = checkpoint["global_step"]
     if type(step) is not int or step < 0:
-        raise RunError(f"{file} is of step {step!r}, which is not a number of steps; {REMEDY}")
+        raise RunError(f"{file} has the step {step!r}, which is not a number; {REMEDY}")
     return step
 
 

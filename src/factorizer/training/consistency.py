@@ -29,11 +29,11 @@ def check_folder(fold: Fold, preset: Preset, *, resume: bool) -> None:
         return
     if not fold.has_preset(preset) and not (resume and is_extension(fold, preset)):
         raise RunError(
-            f"{fold.path} is a run with other settings; give another folder (only a larger "
+            f"{fold.path} was trained with another preset; give another folder (only a larger "
             f"training.max_steps can be resumed). The difference:\n{show_changes(fold, preset)}"
         )
     if not resume:
-        raise RunError(f"{fold.path} is a run already; resume it, or give another folder")
+        raise RunError(f"{fold.path} already exists; resume it, or give another folder")
 
 
 def show_changes(fold: Fold, preset: Preset) -> str:
@@ -47,11 +47,11 @@ def show_changes(fold: Fold, preset: Preset) -> str:
 
 
 def check_siblings(fold: Fold, preset: Preset) -> None:
-    """Refuse a fold whose run has folds with other settings. Their lengths may differ."""
+    """Refuse a fold whose run has folds with another preset. Their lengths may differ."""
     for other in fold.run.everything():
         same_length = change_preset(preset, [f"training.max_steps={other.max_steps}"])
         if other != fold and not other.has_preset(same_length):
-            raise RunError(f"{other.path} is a fold with other settings; give another folder")
+            raise RunError(f"{other.path} was trained with another preset; give another folder")
 
 
 def check_cases(fold: Fold, entries: Mapping[str, Path]) -> None:
@@ -66,7 +66,7 @@ def check_cases(fold: Fold, entries: Mapping[str, Path]) -> None:
         if changed:
             verb = "differs" if len(changed) == 1 else "differ"
             raise RunError(
-                f"{other.path} began with other data, or with another version of the "
+                f"{other.path} began with different data, or with another version of the "
                 f"preprocessing: {count(len(changed), 'case')} {verb} ({list_first(changed)}); "
                 "give the same data, or another folder"
             )
@@ -137,7 +137,7 @@ def check_own_folds(run: Run, cohort: Cohort, split: Path | None) -> Folds:
         )
     if split is not None and read_own_folds(split, cohort.cases) != folds:
         raise RunError(
-            f"{run.folds_file} has other folds than {split}; give another folder, or leave out "
+            f"{run.folds_file} and {split} have different folds; give another folder, or leave out "
             "the split"
         )
     return folds
@@ -162,8 +162,9 @@ def check_folds(run: Run, folds: Folds) -> None:
         if isinstance(before, list) and before != names:
             changed = sorted(set(map(str, before)) ^ set(names))
             raise RunError(
-                f"{fold.path} began with other folds than {run.folds_file} has now: other cases "
-                f"are held out ({list_first(changed)}); restore the file, or give another folder"
+                f"{fold.path} began with other folds than those in {run.folds_file}: different "
+                f"cases were held out ({list_first(changed)}); restore the file, or give another "
+                "folder"
             )
 
 

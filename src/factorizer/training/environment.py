@@ -24,7 +24,7 @@ SHOWN = 40  # characters of a value
 
 
 def check_environment(devices: int | None = None) -> None:
-    """Refuse variables that are no numbers, that contradict each other, or that are left from
+    """Refuse variables that are not numbers, that contradict each other, or that are left from
     another job.
 
     `devices` is the number of processes that this one is to start.
@@ -64,7 +64,9 @@ def processes_started() -> tuple[int, int] | None:
     if "TORCHELASTIC_RUN_ID" in os.environ:
         local, world = number_in("LOCAL_WORLD_SIZE") or 1, number_in("WORLD_SIZE") or 1
         if world % local > 0:
-            raise wrong_variable("WORLD_SIZE", f"which is no multiple of LOCAL_WORLD_SIZE, {local}")
+            raise wrong_variable(
+                "WORLD_SIZE", f"which is not a multiple of LOCAL_WORLD_SIZE, {local}"
+            )
         return local, world // local
     if "SLURM_NTASKS" in os.environ and os.environ.get("SLURM_JOB_NAME") not in INTERACTIVE:
         if (number_in("SLURM_NTASKS") or 1) > 1 and "SLURM_NTASKS_PER_NODE" not in os.environ:

@@ -28,6 +28,11 @@ class Machine:
         accumulate: The parts that a step's batch is split into. They are computed one by one.
         workers: Processes that prepare patches.
         checkpoint_activations: Whether the backward pass computes activations again.
+
+    Example:
+        >>> machine = factorizer.Machine(device="cpu", workers=0)
+        >>> machine.precision
+        '32'
     """
 
     device: str = "auto"

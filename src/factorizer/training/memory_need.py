@@ -63,7 +63,7 @@ def check_memory(preset: Preset, machine: Machine) -> Need:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """Whether the memory did not suffice, although the estimate did."""
+    """Whether an error says that the memory ran out."""
     known = isinstance(error, MemoryError | torch.OutOfMemoryError)
     return known or "can't allocate memory" in str(error)
 

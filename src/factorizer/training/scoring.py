@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from factorizer.config import Preset
-from factorizer.data.cache import Settings
+from factorizer.data.cache import Preparation
 from factorizer.data.cases import Case, Cohort
 from factorizer.data.images import canonical_grid, read_label, turn_to_canonical
 from factorizer.evaluation.label_maps import score_label_maps
@@ -34,25 +34,31 @@ class Predicted:
 
 
 def predict_with_reference(
-    predictor: Predictor, case: Case, settings: Settings, logits: Iterable[Tensor] | None = None
+    predictor: Predictor,
+    case: Case,
+    preparation: Preparation,
+    logits: Iterable[Tensor] | None = None,
 ) -> Predicted:
     """Predict a case and read its reference.
 
     `logits` are the slabs of this case, if the network was applied to it before.
     """
-    prepared = predictor.prepare(case, settings.channels)
+    prepared = predictor.prepare(case, preparation.channels)
     grid = prepared.frame.grid
     segmented = predictor.segment(prepared, logits=logits)
     labels = turn_to_canonical(segmented.labels[None], grid)[0]
-    reference = read_label(case, settings.label_values, grid)
+    reference = read_label(case, preparation.label_values, grid)
     return Predicted(labels, reference, canonical_grid(grid).spacing_mm)
 
 
 def score_case(
-    predictor: Predictor, case: Case, settings: Settings, logits: Iterable[Tensor] | None = None
+    predictor: Predictor,
+    case: Case,
+    preparation: Preparation,
+    logits: Iterable[Tensor] | None = None,
 ) -> list[Score]:
     """Every metric of a case."""
-    pair = predict_with_reference(predictor, case, settings, logits)
+    pair = predict_with_reference(predictor, case, preparation, logits)
     return score_label_maps(
         case.name,
         pair.labels,
@@ -65,10 +71,10 @@ def score_case(
 class Scoring:
     """The scores of a training's last weights on its held-out cases."""
 
-    def __init__(self, preset: Preset, cohort: Cohort, settings: Settings) -> None:
+    def __init__(self, preset: Preset, cohort: Cohort, preparation: Preparation) -> None:
         self.preset = preset
         self.cohort = cohort
-        self.settings = settings
+        self.preparation = preparation
 
     def score_while_validating(self, trainer: Trainer, module: Segmentation) -> None:
         """Let the last validation score too.
@@ -80,7 +86,7 @@ class Scoring:
 
         def score(name: str, logits: Iterable[Tensor]) -> list[Score]:
             predictor = self.predictor(trainer, module)
-            return score_case(predictor, self.cohort.case(name), self.settings, logits)
+            return score_case(predictor, self.cohort.case(name), self.preparation, logits)
 
         module.score_last = score
 
@@ -96,7 +102,7 @@ class Scoring:
         if missing:
             predictor = self.predictor(trainer, module)
             for name in progress.track(missing, "scoring the held-out cases"):
-                scored[name] = score_case(predictor, self.cohort.case(name), self.settings)
+                scored[name] = score_case(predictor, self.cohort.case(name), self.preparation)
         gathered = gather(trainer, scored)
         rows: list[Score] = []
         for case in sorted(gathered):

@@ -108,10 +108,12 @@ def train_fold(
     `train`.
 
     Example:
-        >>> preset = factorizer.load_preset("hippocampus")  # doctest: +SKIP
-        >>> outcome = factorizer.train_fold(preset, data=data, out=out)  # doctest: +SKIP
-        >>> outcome.mean_dice  # doctest: +SKIP
-        0.88
+        >>> quick = ["training.max_steps=2", "training.folds=2", "model.widths=[8,16]"]
+        >>> quick += ["data.patch_size=[16,16,16]"]
+        >>> preset = factorizer.change_preset(factorizer.load_preset("isles22"), quick)
+        >>> outcome = factorizer.train_fold(preset, data=Path("strokes"), out=Path("runs/quick"))
+        >>> str(outcome.folder)
+        'runs/quick/fold0'
     """
     started = time.monotonic()
     machine = machine or Machine()
@@ -147,7 +149,9 @@ def find_checkpoint(fold: Fold, preset: Preset, progress: Progress) -> Checkpoin
     file, step = newest_readable(fold, progress)
     most = preset.training.max_steps
     if step > most:
-        raise RunError(f"{file} is of step {step}, beyond training.max_steps, {most}; {REMEDY}")
+        raise RunError(
+            f"{file} was saved at step {step}, beyond training.max_steps, {most}; {REMEDY}"
+        )
     return Checkpoint(file, step)
 
 
@@ -196,7 +200,7 @@ class Session:
             held_out=held_out,
         )
         need = check_memory(preset, machine)
-        self.store = CaseStore(fold.run.cache, cases.cohort.cases, cases.settings)
+        self.store = CaseStore(fold.run.cache, cases.cohort.cases, cases.preparation)
         self.stream = PatchStream(
             preset, self.store, cases.training, cases.held_out, machine.workers
         )
@@ -234,7 +238,7 @@ class Session:
         """Train to the last step and score, or until a signal stops it."""
         self.say_what_it_trains_on()
         prepared = time.monotonic()
-        scoring = Scoring(self.preset, self.cases.cohort, self.cases.settings)
+        scoring = Scoring(self.preset, self.cases.cohort, self.cases.preparation)
         scoring.score_while_validating(self.trainer, module)
         signal = fit(self.trainer, module, self.stream, self.start.file)
         trained = time.monotonic()
@@ -293,7 +297,7 @@ def fit(trainer: Trainer, module: Segmentation, stream: PatchStream, start: Path
     except Exception as error:
         if is_out_of_memory(error):
             raise RunError(
-                f"the memory is not sufficient at step {trainer.global_step}; lower "
+                f"there is not enough memory at step {trainer.global_step}; lower "
                 "data.patch_size, training.batch_size, model.widths or model.rank"
             ) from error
         if not arose_in_checkpoint(error):

@@ -80,9 +80,11 @@ def train(
         progress: Where lines and bars go.
 
     Example:
-        >>> outcome = train("hippocampus", data=Path("data"))  # doctest: +SKIP
-        >>> outcome.mean_dice  # doctest: +SKIP
-        0.88
+        >>> quick = ["training.max_steps=2", "training.folds=2", "model.widths=[8,16]"]
+        >>> quick += ["data.patch_size=[16,16,16]"]
+        >>> outcome = factorizer.train("isles22", data=Path("strokes"), changes=quick)
+        >>> outcome.finished, str(outcome.folder)
+        (True, 'runs/isles22-swin-factorizer/fold0')
     """
     machine = machine or Machine()
     check_environment(machine.devices)
@@ -125,9 +127,11 @@ def cross_validate(
     further callbacks for Lightning's trainer. The other arguments are those of `train`.
 
     Example:
-        >>> result = cross_validate("isles22", data=Path("data"))  # doctest: +SKIP
-        >>> result.scores_file  # doctest: +SKIP
-        PosixPath('runs/isles22-swin-factorizer/scores.csv')
+        >>> quick = ["training.max_steps=2", "training.folds=2", "model.widths=[8,16]"]
+        >>> quick += ["data.patch_size=[16,16,16]"]
+        >>> result = factorizer.cross_validate("isles22", data=Path("strokes"), changes=quick)
+        >>> str(result.scores_file)
+        'runs/isles22-swin-factorizer/scores.csv'
     """
     machine = machine or Machine()
     check_environment(machine.devices)
@@ -173,7 +177,7 @@ def settle_preset(
     preset: str | Path | Preset, *, system: str | None = None, changes: Sequence[str] = ()
 ) -> Preset:
     """A preset with another system and changed fields. A change without effect is refused."""
-    loaded = preset if isinstance(preset, Preset) else load_preset(preset)
+    loaded = load_preset(preset)
     wanted = [f"model.name={system}", *changes] if system else list(changes)
     if not wanted:
         return loaded

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from factorizer.config import Preset
-from factorizer.data.cache import CaseStore, Settings, settings_for
+from factorizer.data.cache import CaseStore, Preparation, preparation_for
 from factorizer.data.cases import Cohort
 from factorizer.data.folds import Folds
 from factorizer.data.layouts import read_cohort
@@ -24,7 +24,7 @@ class TrainingCases:
     """What a fold is trained on and what it holds out."""
 
     cohort: Cohort
-    settings: Settings
+    preparation: Preparation
     folds: Folds
     origin: str  # where the folds come from
     training: Sequence[str]
@@ -42,8 +42,8 @@ def gather_cases(
     for remark in remarks_on(cohort, folds, preset):
         progress.say(remark)
     training, held_out = split_cases(folds, fold.number)
-    settings = settings_for(cohort, preset.data)
-    return TrainingCases(cohort, settings, folds, origin, training, held_out)
+    preparation = preparation_for(cohort, preset.data)
+    return TrainingCases(cohort, preparation, folds, origin, training, held_out)
 
 
 def remarks_on(cohort: Cohort, folds: Folds, preset: Preset) -> Iterator[str]:

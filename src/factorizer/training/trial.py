@@ -1,6 +1,6 @@
 """The time that training takes on this machine, measured on a few cases.
 
-Measured are the preparation of cases, training steps, validation and scoring.
+Preparing cases, training steps, validation and scoring are timed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 
 from factorizer.config import Preset
 from factorizer.config.networks import network_of
-from factorizer.data.cache import CaseStore, settings_for
+from factorizer.data.cache import CaseStore, preparation_for
 from factorizer.data.cases import Case, Cohort, DataError, Problem
 from factorizer.data.check import Report
 from factorizer.data.images import canonical_grid, read_label
@@ -102,7 +102,7 @@ def plan_with_budget(
 
 
 def candidates_that_fit(preset: Preset, report: Report, device: torch.device) -> list[Preset]:
-    """The candidates that the memory suffices for, from large to small."""
+    """The candidates that fit into memory, from large to small."""
     every, usable = candidates(preset, report), free(device)
     fitting = [candidate for candidate in every if training_bytes(candidate) < usable]
     if not fitting:
@@ -125,13 +125,13 @@ class Trial:
     ) -> None:
         self.cohort = cohort
         self.device = device
-        self.settings = settings_for(cohort, preset.data)
+        self.preparation = preparation_for(cohort, preset.data)
         readable = {case.name for case in report.cases}
         labelled = [case.name for case in cohort.labelled if case.name in readable]
         if not labelled:
             remedy = "add labels, or plan without a budget"
             raise DataError(Problem("", str(cohort.root), "no case has a label", remedy))
-        self.store = CaseStore(folder, cohort.cases, self.settings)
+        self.store = CaseStore(folder, cohort.cases, self.preparation)
         self.names, per_case = self.prepare(spread_out(labelled, SAMPLE))
         held_out = ceil(len(labelled) / preset.training.folds)
         self.chores = Chores(STARTING_SECONDS, per_case * len(labelled), held_out)
@@ -214,8 +214,8 @@ class Trial:
         The masks of a network that has learned nothing would take longer to score.
         """
         data = predictor.preset.data
-        grid = predictor.prepare(case, self.settings.channels).frame.grid
-        reference = read_label(case, self.settings.label_values, grid)
+        grid = predictor.prepare(case, self.preparation.channels).frame.grid
+        reference = read_label(case, self.preparation.label_values, grid)
         score_label_maps(
             case.name,
             np.roll(reference, 1, axis=0),

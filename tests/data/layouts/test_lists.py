@@ -101,7 +101,7 @@ def test_channels_of_one_file_match_in_their_order(tmp_path: Path) -> None:
     assert select_channels(cohort, ("DWI", "ADC")) == ("image0", "image1")
     targets = Targets({"lesion": 1}, {"lesion": ("lesion",)})
     assert check_cohort(cohort, channels=("DWI", "ADC"), targets=targets).errors == []
-    message = "wants the channels DWI, ADC, T1, the data set has image0, image1"
+    message = "has the channels DWI, ADC, T1, and the data set has image0, image1"
     with pytest.raises(DataError, match=message):
         select_channels(cohort, ("DWI", "ADC", "T1"))
 
@@ -146,7 +146,7 @@ def test_problems_name_the_line(tmp_path: Path) -> None:
         "nowhere.nii.gz: the file is missing (ADC, line 4 of list.csv); add it",
         "list.csv: line 5: d has no label; add it",
         "list.csv: line 6: ../e cannot be part of the name of a file; leave out slashes",
-        "a_adc.nii.gz: it is named as ADC, but it is in the place of DWI",
+        "a_adc.nii.gz: it is named as ADC, but it is given as DWI",
         "pipe.nii.gz: it is not a file (DWI, line 8 of list.csv)",
         "list.csv: line 9: it has no case",
     ):

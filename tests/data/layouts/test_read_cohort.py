@@ -79,7 +79,7 @@ def test_a_folder_without_permission_is_an_error(tmp_path: Path, monkeypatch) ->
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(os, "scandir", refuse)
-    with pytest.raises(DataError, match="the folder cannot be read; give yourself permission"):
+    with pytest.raises(DataError, match="the folder cannot be read; change its permissions"):
         read_cohort(write_msd(tmp_path))
 
 

@@ -68,7 +68,7 @@ def read_cohort(path: Path, *, mask_suffix: str | None = None) -> Cohort:
     read_description(path)  # a damaged dataset.json is an error in every layout
     if mask_suffix is None:
         cohort = recognize(path)
-        message = "no known layout is recognized in this folder"
+        message = "the folder has no known layout"
         remedy = f"arrange it as one of: {describe_layouts()}"
     else:
         cohort = recognize_with_suffix(path, mask_suffix)

@@ -1,5 +1,5 @@
-"""Hostile settings: numbers of options and fields that cannot be, names that lead elsewhere, and
-the environment."""
+"""Hostile values: forbidden numbers in options and fields, names that lead elsewhere, and the
+environment."""
 
 from __future__ import annotations
 
