@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 
 setup: $(READY)
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt $(wildcard src/factorizer/native/*pp)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --disable-pip-version-check -q -c constraints.txt torch==2.13.0 -e ".[dev]"
 	touch $@

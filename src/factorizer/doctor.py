@@ -81,6 +81,7 @@ def examine_hardware() -> list[Finding]:
         Finding("processor", cpu_model()),
         Finding("cores", cores),
         Finding("memory", describe_memory()),
+        examine_native(),
         Finding(
             "CUDA",
             cuda or "no device",
@@ -94,6 +95,15 @@ def examine_hardware() -> list[Finding]:
             remedy="optional: an Apple GPU",
         ),
     ]
+
+
+def examine_native() -> Finding:
+    """Whether NMF on the CPU runs in C++, and for which processors."""
+    from factorizer.nn.native import SWITCH, describe
+
+    found = describe()
+    remedy = f"slower: install g++ and run make setup again; or unset {SWITCH} if it is 0"
+    return Finding("native core", found or "not in use", present=bool(found), remedy=remedy)
 
 
 def describe_cuda() -> str:

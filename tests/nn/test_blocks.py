@@ -17,11 +17,19 @@ from factorizer import (
     ShiftedWindowMatricize,
     WrappedNMF,
 )
-from factorizer.nn import blocks, tiles
+from factorizer.nn import blocks, native, tiles
 from factorizer.nn.blocks import nmf_blocks, nmf_layers
 from factorizer.nn.matricize import HeadCut, MapCut, Matricize
 from testkit import textbook
 from testkit.small import build_small
+
+
+@pytest.fixture(params=["native", "tiles"], autouse=True)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which of the two fast paths of the NMF runs."""
+    if request.param == "tiles":
+        monkeypatch.setattr(native, "load_library", lambda: None)
+    return request.param
 
 
 def make_block(
@@ -205,9 +213,13 @@ def test_a_model_cast_to_half_precision_factorizes_in_float32(rank: int) -> None
         assert (a.float() - b).norm() < 0.06 * b.norm()
 
 
-def test_settings_changed_before_the_backward_pass_are_an_error() -> None:
+def test_settings_changed_before_the_backward_pass_are_an_error(path: str) -> None:
+    """Tiles are computed again with them. The native path keeps its own."""
     block = make_block(8, ShiftedWindowMatricize(8, 4))
-    for change in (lambda: setattr(block.mixer.wrapped_nmf.nmf, "num_iters", 2), block.eval):
+    changes = [block.eval]
+    if path == "tiles":
+        changes.append(lambda: setattr(block.mixer.wrapped_nmf.nmf, "num_iters", 2))
+    for change in changes:
         block.train()
         y = block(torch.randn(1, 8, 8, 8, 8))
         change()

@@ -7,15 +7,17 @@ map (see tiles.py): on windows (windows, N, C) for the NMF, on single voxels (..
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from factorizer.nn.matricize import Cut, HeadCut, MapCut, Matricize
+from factorizer.nn import native
+from factorizer.nn.matricize import Cut, Grid, HeadCut, MapCut, Matricize
 from factorizer.nn.nmf import NMF, full_precision, widen
 from factorizer.nn.rank_one import rank_one_mix
-from factorizer.nn.tiles import Rows, Tiling, Windows, apply_tiled, is_captured
+from factorizer.nn.tiles import Rows, Tiling, Windows, apply_tiled, is_captured, is_eager_cpu
 
 
 class WrappedNMF(nn.Module):
@@ -154,10 +156,46 @@ class ResidualNMF(nn.Module):
         wrapped = self.wrapped_nmf
         if wrapped.needs_whole_map:
             return wrapped(self.norm(x.movedim(1, -1)).movedim(-1, 1)) + x
+        if is_eager_cpu(x) and self.is_rank_one_of_plain_layers():
+            grids = wrapped.cut_of(x).grids
+            if native.serves(x, grids):
+                return self.on_native_map(x.movedim(1, -1), grids).movedim(-1, 1)
         return apply_tiled(self.on_windows, x, tilings=wrapped.tilings(x), params=self.parameters())
 
     def on_windows(self, x: Tensor) -> Tensor:
         return self.wrapped_nmf.mix_windows(self.norm(x)) + x
+
+    def is_rank_one_of_plain_layers(self) -> bool:
+        """Whether nn/native.py computes the same.
+
+        Its parts must be PyTorch's own layers, without hooks that would have to be called.
+        """
+        wrapped = self.wrapped_nmf
+        parts = (self.norm, wrapped, wrapped.in_proj, wrapped.nmf, wrapped.out_proj)
+        is_plain = not any(has_hooks(part) for part in (*parts, wrapped.dropout))
+        kinds = (nn.LayerNorm, WrappedNMF, nn.Linear, NMF, nn.Linear)
+        is_plain &= all(type(part) is kind for part, kind in zip(parts, kinds, strict=True))
+        drops = wrapped.dropout.training and wrapped.dropout.p > 0
+        nmf = wrapped.nmf
+        return is_plain and not drops and nmf.is_rank_one_iteration and not nmf.bypass
+
+    def on_native_map(self, x: Tensor, grids: Sequence[Grid]) -> Tensor:
+        """(B, *spatial, C) -> the same shape."""
+        wrapped, head_dim = self.wrapped_nmf, self.wrapped_nmf.matricize.head_dim
+        wrapped.nmf.check()
+        _, g0 = wrapped.nmf.initial_factors(head_dim, prod(grids[0].window), dtype=x.dtype)
+        return native.residual_nmf(
+            x,
+            (self.norm.weight, self.norm.bias),
+            wrapped.in_proj.weight,
+            wrapped.out_proj.weight,
+            wrapped.out_proj.bias,
+            g0,
+            epsilon=self.norm.eps,
+            head_dim=head_dim,
+            num_iters=wrapped.nmf.num_iters,
+            grids=grids,
+        )
 
     def factors(self, x: Tensor) -> tuple[Tensor, Tensor, MapCut]:
         """What the layer factorizes a map (B, C, *spatial) into, and how the map is cut.
@@ -168,6 +206,16 @@ class ResidualNMF(nn.Module):
         cut = wrapped.cut_of(x)
         f, g = wrapped.factors(wrapped.project(self.norm(x.movedim(1, -1))), cut)
         return f, g, cut
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Whether something is to be called before or after a module computes."""
+    return bool(
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+    )
 
 
 def make_mlp(channels: int, hidden: int, dropout: float) -> nn.Sequential:

@@ -223,6 +223,10 @@ class MapCut:
     kind: Matricize
     spatial_size: tuple[int, ...]
 
+    @property
+    def grids(self) -> tuple[Grid, ...]:
+        return self.kind.grids(self.spatial_size)
+
     def matricize(self, x: Tensor) -> Tensor:
         return self.kind.matricize(x.movedim(-1, 1))
 
