@@ -122,7 +122,7 @@ class Choices:
     conv: str = "after"  # one of CONVOLUTIONS
     cut: str = "windows"  # windows, whole (maps), or mixed: whole where a map is coarse
     adapter: str = "linear"  # linear or conv
-    nmf_first: bool = True
+    nmf_place: int | None = 0  # before the convolution of this number; None: after all
     with_mlp: bool = False
     nmf_levels: tuple[int, ...] | None = None  # None means all
     convs: tuple[int, ...] = (1, 1, 1, 1, 1)  # in a block of each level
@@ -148,7 +148,7 @@ def build_from_choices(preset: Preset, choices: Choices) -> UNet:
         for _ in range(choices.convs[level]):
             layers.append(make_conv(choices, level, width, dims))
         if choices.nmf_levels is None or level in choices.nmf_levels:
-            place = 0 if choices.nmf_first else len(layers)
+            place = len(layers) if choices.nmf_place is None else choices.nmf_place
             layers.insert(place, make_nmf(width, size))
         if choices.with_mlp:
             layers.append(ResidualMLP(width, 2 * width))

@@ -68,11 +68,12 @@ def of_blocks(note: str, **choices: object) -> Variant:
     return Variant(choices=Choices(**choices), note=note)  # type: ignore[arg-type]
 
 
+LIGHT = {"convs": (1, 2, 2, 2, 2), "conv_groups": (1, 1, 1, 1, 8)}
 VARIANTS = {
     "conv-factorizer": Variant(note="the block as it is in the package"),
     "without-nmf": Variant(changes=("model.mixer=none",), note="the same without NMF"),
     "group-norm": of_blocks("GroupNorm before NMF", norm="group"),
-    "conv-first": of_blocks("the convolution before NMF", nmf_first=False),
+    "conv-first": of_blocks("the convolution before NMF", nmf_place=None),
     "inner-activation": of_blocks("activation inside the branch", conv="inner"),
     "early-norm": of_blocks("norm and activation before the convolution", conv="before"),
     "two-convolutions": of_blocks("the block of Res-U-Net after NMF", conv="double"),
@@ -80,15 +81,22 @@ VARIANTS = {
         "two convolutions a block at the two finest levels", convs=(2, 2, 1, 1, 1)
     ),
     "light-bridge": of_blocks(
-        "two convolutions a block, grouped in the bridge; one at the finest level",
-        convs=(1, 2, 2, 2, 2),
-        conv_groups=(1, 1, 1, 1, 8),
+        "two convolutions a block, grouped in the bridge; one at the finest level", **LIGHT
     ),
-    "light-bridge-gn": of_blocks(
-        "light-bridge with GroupNorm before NMF",
-        convs=(1, 2, 2, 2, 2),
+    "light-bridge-conv-first": of_blocks(
+        "light-bridge with NMF after the convolutions", **LIGHT, nmf_place=None
+    ),
+    "light-bridge-between": of_blocks(
+        "light-bridge with NMF after the first convolution", **LIGHT, nmf_place=1
+    ),
+    "light-bridge-without-nmf": of_blocks("light-bridge without NMF", **LIGHT, nmf_levels=()),
+    "light-bridge-coarse": of_blocks(
+        "light-bridge without NMF at the finest level", **LIGHT, nmf_levels=(1, 2, 3, 4)
+    ),
+    "light-bridge-two": of_blocks(
+        "light-bridge with two convolutions at the finest level too",
+        convs=(2, 2, 2, 2, 2),
         conv_groups=(1, 1, 1, 1, 8),
-        norm="group",
     ),
     "depthwise": of_blocks(
         "a depthwise convolution inside the MLP", conv="depthwise", norm="group"
