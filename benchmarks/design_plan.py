@@ -70,44 +70,48 @@ def of_blocks(note: str, **choices: object) -> Variant:
 
 LIGHT = {"convs": (1, 2, 2, 2, 2), "conv_groups": (1, 1, 1, 1, 8)}
 VARIANTS = {
-    "conv-factorizer": Variant(note="the block as it is in the package"),
+    # the block of the package, and what it was chosen from
+    "conv-factorizer": Variant(note="NMF between two convolutions; one at the finest level"),
     "without-nmf": Variant(changes=("model.mixer=none",), note="the same without NMF"),
-    "group-norm": of_blocks("GroupNorm before NMF", norm="group"),
-    "conv-first": of_blocks("the convolution before NMF", nmf_place=None),
-    "inner-activation": of_blocks("activation inside the branch", conv="inner"),
-    "early-norm": of_blocks("norm and activation before the convolution", conv="before"),
-    "two-convolutions": of_blocks("the block of Res-U-Net after NMF", conv="double"),
-    "two-fine-convolutions": of_blocks(
-        "two convolutions a block at the two finest levels", convs=(2, 2, 1, 1, 1)
+    "small-heads": Variant(changes=("model.head_dim=4",), note="heads of 4 channels"),
+    "nmf-first": of_blocks("NMF before the convolutions", **LIGHT),
+    "nmf-last": of_blocks("NMF after the convolutions", **LIGHT, nmf_place=None),
+    "no-fine-nmf": of_blocks(
+        "no NMF at the finest level", **LIGHT, nmf_place=1, nmf_levels=(1, 2, 3, 4)
     ),
-    "light-bridge": of_blocks(
-        "two convolutions a block, grouped in the bridge; one at the finest level", **LIGHT
+    "mixed-cuts": of_blocks(
+        "NMF of whole maps where they are coarse", **LIGHT, nmf_place=1, cut="mixed"
     ),
-    "light-bridge-conv-first": of_blocks(
-        "light-bridge with NMF after the convolutions", **LIGHT, nmf_place=None
-    ),
-    "light-bridge-between": of_blocks(
-        "light-bridge with NMF after the first convolution", **LIGHT, nmf_place=1
-    ),
-    "light-bridge-without-nmf": of_blocks("light-bridge without NMF", **LIGHT, nmf_levels=()),
-    "light-bridge-coarse": of_blocks(
-        "light-bridge without NMF at the finest level", **LIGHT, nmf_levels=(1, 2, 3, 4)
-    ),
-    "light-bridge-two": of_blocks(
-        "light-bridge with two convolutions at the finest level too",
+    "two-everywhere": of_blocks(
+        "two convolutions at the finest level too",
         convs=(2, 2, 2, 2, 2),
         conv_groups=(1, 1, 1, 1, 8),
+        nmf_place=1,
     ),
+    # blocks of one convolution
+    "single": of_blocks("NMF, then one convolution"),
+    "single-without-nmf": of_blocks("one convolution", nmf_levels=()),
+    "single-group-norm": of_blocks("single with GroupNorm before NMF", norm="group"),
+    "single-nmf-last": of_blocks("one convolution, then NMF", nmf_place=None),
+    "single-inner": of_blocks("single with the activation inside the branch", conv="inner"),
+    "single-early-norm": of_blocks("single with norm before the convolution", conv="before"),
+    "single-mlp": of_blocks("single, then an MLP", with_mlp=True),
+    "single-whole-maps": of_blocks("single with NMF of whole maps", cut="whole"),
+    "single-fine-two": of_blocks(
+        "single, but two convolutions at the two finest levels", convs=(2, 2, 1, 1, 1)
+    ),
+    "single-conv-adapter": of_blocks(
+        "single; a convolution of 3 joins skip and decoder", adapter="conv"
+    ),
+    # other blocks
+    "two-convolutions": of_blocks("NMF, then the block of Res-U-Net", conv="double"),
     "depthwise": of_blocks(
-        "a depthwise convolution inside the MLP", conv="depthwise", norm="group"
+        "NMF and MLP with GroupNorm, a depthwise convolution in the MLP",
+        conv="depthwise",
+        norm="group",
     ),
-    "with-mlp": of_blocks("an MLP after the convolution", with_mlp=True),
-    "whole-maps": of_blocks("NMF of whole maps", cut="whole"),
-    "mixed-cuts": of_blocks("NMF of whole maps where they are coarse", cut="mixed"),
-    "coarse-nmf": of_blocks("NMF at the three coarsest levels only", nmf_levels=(2, 3, 4)),
-    "conv-adapter": of_blocks("a convolution of 3 joins skip and decoder", adapter="conv"),
-    "small-heads": Variant(changes=("model.head_dim=4",), note="heads of 4 channels"),
-    "paper-block": of_blocks("the paper's block", conv="mlp"),
+    "paper-block": of_blocks("the paper's block without position embedding", conv="mlp"),
+    # systems
     "res-unet": Variant("res-unet"),
     "nnunet": Variant("nnunet"),
     "swin-factorizer": Variant("swin-factorizer"),

@@ -42,14 +42,34 @@ def test_a_residual_convolution_is_normalized_over_space_and_added_before_the_ac
     torch.testing.assert_close(layer(x), torch.where(y > 0, y, 0.01 * y))
 
 
-def test_a_block_is_an_adapter_then_a_residual_nmf_then_a_residual_convolution() -> None:
+def test_a_block_is_an_adapter_and_an_nmf_between_two_convolutions() -> None:
     block = small().decoder[0][0]
     assert isinstance(block, ConvFactorizerBlock)
     assert isinstance(block.nmf, ResidualNMF)
     skip, up = torch.randn(2, 1, 16, 8, 8, 8).unbind()
     x = F.conv3d(torch.cat((skip, up), 1), block.adapter.proj.weight[..., None, None, None])
     with torch.no_grad():
-        torch.testing.assert_close(block(skip, up), block.conv(block.nmf(x)))
+        expected = block.after(block.nmf(block.before(x)))
+        torch.testing.assert_close(block(skip, up), expected)
+
+
+def test_convolutions_in_groups_are_mixed_before_the_norm() -> None:
+    torch.manual_seed(0)
+    layer = ResidualConv(8, dims=2, groups=2, conv_groups=4).double()
+    x = torch.randn(2, 8, 5, 6, dtype=torch.float64)
+    y = F.conv2d(F.conv2d(x, layer.conv.weight, padding=1, groups=4), layer.mix.weight)
+    y = F.group_norm(y, 2, layer.norm.weight, layer.norm.bias)
+    torch.testing.assert_close(layer(x), F.leaky_relu(y + x, 0.01))
+
+
+@pytest.mark.parametrize("strides", [2, [2, [2, 2, 1]]])
+def test_the_finest_level_has_one_convolution_and_the_bridge_works_in_groups(strides) -> None:
+    model = small(widths=(16, 16, 16), depths=(1, 2, 1), strides=strides)
+    blocks = [block for block in model.modules() if isinstance(block, ConvFactorizerBlock)]
+    convs = [len([m for m in block.modules() if isinstance(m, ResidualConv)]) for block in blocks]
+    assert convs == [1, 2, 2, 2, 2, 2, 1]  # encoder, bridge, decoder
+    groups = [block.before.conv.groups for block in blocks]
+    assert groups == [1, 1, 1, 8, 1, 1, 1]
 
 
 def test_the_network_has_an_nmf_layer_in_each_block_with_factors_of_its_own() -> None:

@@ -1,14 +1,16 @@
-"""Conv-Factorizer: NMF for context, convolutions for detail. It is ours, not the paper's.
+"""Conv-Factorizer: convolutions for detail, NMF for context. It is ours, not the paper's.
 
-The U-shape is that of Fig. 1. A block mixes voxels twice: a residual NMF (the first line of Eq. 4)
-brings in what lies far away, and one residual convolution, in place of the MLP, draws the outlines.
-Its norm stands after the convolution and over space, as in Res-U-Net. docs/results/design has the
-measurements behind each choice.
+The U-shape is that of Fig. 1. A block sees detail, gathers context, and draws detail again: a
+residual convolution, a residual NMF (the first line of Eq. 4), and another residual convolution in
+place of the MLP. The norm of a convolution stands after it and over space, as in Res-U-Net. Two
+places are lighter, because they cost most and gain least: the finest level has one convolution, and
+those of the bridge work in groups of channels. docs/results/design has the measurements.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import gcd
 from typing import Literal
 
 import torch.nn.functional as F
@@ -18,42 +20,71 @@ from factorizer.models.factorizer import make_matricize, nmf_maker
 from factorizer.models.nnunet import check_groups
 from factorizer.nn.blocks import Adapter, ResidualNMF
 from factorizer.nn.resample import CONV
-from factorizer.nn.unet import UNet
+from factorizer.nn.unet import UNet, check_levels, per_level, sizes_of_levels
+
+BRIDGE_GROUPS = 8  # of the convolutions in the bridge
 
 
 class ResidualConv(nn.Module):
-    """Z = LeakyReLU(GroupNorm(Conv(Y)) + Y) with a convolution of 3: (B, C, *spatial) -> same."""
+    """Z = LeakyReLU(GroupNorm(Conv(Y)) + Y) with a convolution of 3: (B, C, *spatial) -> same.
 
-    def __init__(self, channels: int, *, dims: int, groups: int) -> None:
+    `groups` is the number of groups of GroupNorm. With `conv_groups` above 1 the convolution works
+    in groups of channels, and a linear layer mixes them.
+    """
+
+    def __init__(self, channels: int, *, dims: int, groups: int, conv_groups: int = 1) -> None:
         super().__init__()
         check_groups(channels, groups)
-        self.conv = CONV[dims](channels, channels, 3, padding=1, bias=False)
+        conv_groups = gcd(conv_groups, channels)
+        self.conv = CONV[dims](channels, channels, 3, padding=1, groups=conv_groups, bias=False)
+        self.mix: nn.Module = nn.Identity()
+        if conv_groups > 1:
+            self.mix = CONV[dims](channels, channels, 1, bias=False)
         self.norm = nn.GroupNorm(groups, channels)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.leaky_relu(self.norm(self.conv(x)) + x, inplace=True)
+        return F.leaky_relu(self.norm(self.mix(self.conv(x))) + x, inplace=True)
 
 
 class ConvFactorizerBlock(nn.Module):
-    """A residual NMF, then a residual convolution. An adapter comes first where the width changes.
+    """A residual convolution, a residual NMF, and perhaps another residual convolution.
 
-    One or several maps, `in_channels` together, give one map (B, out_channels, *spatial). Without
-    `nmf` only the convolution is left.
+    An adapter comes first where the width changes. One or several maps, `in_channels` together,
+    give one map (B, out_channels, *spatial).
     """
 
     def __init__(
-        self, in_channels: int, out_channels: int, *, nmf: ResidualNMF | None, conv: ResidualConv
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        before: ResidualConv,
+        nmf: ResidualNMF | None,
+        after: ResidualConv | None,
     ) -> None:
         super().__init__()
+        self.before = before
+        self.nmf = nmf or nn.Identity()
+        self.after = after or nn.Identity()
         self.adapter: nn.Module = nn.Identity()
         if in_channels != out_channels:
             self.adapter = Adapter(in_channels, out_channels)
-        self.nmf = nmf or nn.Identity()
-        self.conv = conv
 
     def forward(self, *maps: Tensor) -> Tensor:
         """Maps (B, C_i, *spatial) -> (B, out_channels, *spatial)."""
-        return self.conv(self.nmf(self.adapter(*maps)))
+        return self.after(self.nmf(self.before(self.adapter(*maps))))
+
+
+def ends_of_path(
+    spatial_size: Sequence[int],
+    widths: Sequence[int],
+    strides: int | Sequence[int | Sequence[int]],
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The sizes of the finest map and of the map of the bridge."""
+    check_levels(spatial_size, widths, (1,) * len(widths))
+    level_strides = per_level(strides, len(widths) - 1, len(spatial_size))
+    sizes = sizes_of_levels(spatial_size, level_strides)
+    return sizes[0], sizes[-1]
 
 
 def build_conv_factorizer(
@@ -92,9 +123,16 @@ def build_conv_factorizer(
         seed=seed,
     )
 
+    finest, coarsest = ends_of_path(spatial_size, widths, strides)
+
     def make_block(in_width: int, width: int, size: tuple[int, ...]) -> ConvFactorizerBlock:
-        conv = ResidualConv(width, dims=len(size), groups=groups)
-        return ConvFactorizerBlock(in_width, width, nmf=make_nmf(width, size), conv=conv)
+        def make_conv() -> ResidualConv:
+            conv_groups = BRIDGE_GROUPS if size == coarsest else 1
+            return ResidualConv(width, dims=len(size), groups=groups, conv_groups=conv_groups)
+
+        before, after = make_conv(), None if size == finest else make_conv()
+        nmf = make_nmf(width, size)
+        return ConvFactorizerBlock(in_width, width, before=before, nmf=nmf, after=after)
 
     return UNet(
         in_channels=in_channels,
