@@ -89,4 +89,5 @@ def as_json(result: Predictions) -> dict[str, Any]:
         "seconds": {case: round(seconds, 2) for case, seconds in result.seconds.items()},
         "skipped": result.skipped,
         "failed": result.failed,
+        "problems": [problem.as_dict() for problem in result.problems],
     }

@@ -110,6 +110,11 @@ class Case:
         return self.patient or self.name
 
 
+def missing_channels(case: Case, channels: Sequence[str]) -> list[str]:
+    """Those of the channels that a case does not have."""
+    return [channel for channel in channels if channel not in case.channels]
+
+
 @dataclass(frozen=True)
 class Cohort:
     """The cases of a data set, and the names of its channels and labels.
@@ -120,6 +125,9 @@ class Cohort:
 
     `regions` are the regions that the data set itself defines, often none. `ignored` is the value
     of voxels that nobody judged. They are background in training and do not count in scores.
+
+    `as_found` has every case with the channels that were found, also the cases that lack some,
+    which `cases` leaves out. It is for prediction, and empty if a layout cannot have such cases.
     """
 
     root: Path
@@ -131,6 +139,7 @@ class Cohort:
     regions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     problems: tuple[Problem, ...] = ()
     ignored: int | None = None
+    as_found: tuple[Case, ...] = ()
 
     def case(self, name: str) -> Case:
         return next(case for case in self.cases if case.name == name)
@@ -152,6 +161,7 @@ def make_cohort(
     label_values: Mapping[int, int] | None = None,
     regions: Mapping[str, tuple[str, ...]] | None = None,
     ignored: int | None = None,
+    as_found: Sequence[Case] = (),
 ) -> Cohort:
     """A cohort whose case names are unique. A folder without any case is a problem of the cohort.
 
@@ -172,6 +182,7 @@ def make_cohort(
         regions=regions or {},
         problems=tuple(problems),
         ignored=ignored,
+        as_found=tuple(drop_duplicates(as_found)[0]),
     )
 
 

@@ -11,28 +11,36 @@ from factorizer.data.naming import NUMBERED, split_channel, strip_ending
 
 def make_case(
     name: str,
-    files: Sequence[Path],
+    files: Sequence[Path | None],
     channels: Sequence[str],
     *,
     label: Path | None = None,
     patient: str = "",
 ) -> Case:
-    """A case of one file with all channels, or of as many files as channels, in their order."""
-    if len(files) == 1:
+    """A case of one file with all channels, or of as many files as channels, in their order.
+
+    None is in the place of a channel that the case lacks.
+    """
+    if len(files) == 1 and files[0] is not None:
         return Case(name, sources_in_one_file(files[0], channels), label, patient)
     check_order(name, files, channels)
-    sources = {channel: Source(file) for channel, file in zip(channels, files, strict=True)}
+    sources = {}
+    for channel, file in zip(channels, files, strict=True):
+        if file is not None:
+            sources[channel] = Source(file)
     return Case(name, sources, label, patient)
 
 
-def check_order(name: str, files: Sequence[Path], channels: Sequence[str]) -> None:
+def check_order(name: str, files: Sequence[Path | None], channels: Sequence[str]) -> None:
     """Refuse files in the wrong order, as far as their names or numbers tell it, and a file that is
     given twice."""
     remedy = f"give the files in the order {', '.join(channels)}"
-    numbers = [number_of(file) for file in files]
+    numbers = [number_of(file) if file else None for file in files]
     expected = [f"{index:04d}" for index in range(len(channels))]
     all_numbered = sorted(filter(None, numbers)) == expected
     for index, (file, channel) in enumerate(zip(files, channels, strict=True)):
+        if file is None:
+            continue
         named = split_channel(strip_ending(file.name), channels)
         if named is not None and named[1] != channel:
             message = f"it is named as {named[1]}, but it is given as {channel}"

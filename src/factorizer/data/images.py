@@ -17,7 +17,14 @@ from nibabel.orientations import apply_orientation, inv_ornt_aff, io_orientation
 from numpy.typing import NDArray
 
 from factorizer.data.capacity import memory_errors, refuse_too_large
-from factorizer.data.cases import Case, DataError, Problem, Source, list_some
+from factorizer.data.cases import (
+    Case,
+    DataError,
+    Problem,
+    Source,
+    list_some,
+    missing_channels,
+)
 from factorizer.data.naming import is_picture
 from factorizer.data.nifti import read_header, read_voxels
 from factorizer.data.pictures import picture_shape, read_mask, read_picture
@@ -115,7 +122,7 @@ def turn(array: Array, orientation: Array) -> Array:
 def read_image(case: Case, channels: Sequence[str] | None = None) -> Volume:
     """The channels of a case as float32, in the order given."""
     wanted = channels or tuple(case.channels)
-    missing = [channel for channel in wanted if channel not in case.channels]
+    missing = missing_channels(case, wanted)
     if missing:
         have = ", ".join(case.channels) or "none"
         message = f"channel {', '.join(missing)} is missing (the case has {have})"

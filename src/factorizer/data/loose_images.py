@@ -30,8 +30,13 @@ Numbered = dict[str, dict[int, Path]]  # the files of each case by number
 Named = dict[str, dict[str, list[Path]]]  # the files of each case by channel
 
 
-def read_images(files: Iterable[Path], channels: Sequence[str]) -> Found:
-    """The cases of some files, and the problems of those that cannot be used."""
+def read_images(
+    files: Iterable[Path], channels: Sequence[str], *, allow_missing: bool = False
+) -> Found:
+    """The cases of some files, and the problems of those that cannot be used.
+
+    With `allow_missing`, a case may lack channels. Numbers tell which, if another case has all.
+    """
     images = [file for file in files if is_image(file) and not file.is_dir()]
     numbered, others = group_by_number(images)
     named, others = group_by_channel(others, channels)
@@ -42,14 +47,15 @@ def read_images(files: Iterable[Path], channels: Sequence[str]) -> Found:
         singles.sort()
         named = {}
     cases = [make_case(strip_ending(file.name), [file], channels) for file in singles]
+    numbers_tell = allow_missing and any_complete(numbered, channels)
     for name, by_number in numbered.items():
         try:
-            cases.append(join_numbered(name, by_number, channels))
+            cases.append(join_numbered(name, by_number, channels, allow_missing=numbers_tell))
         except DataError as error:
             problems += error.problems
     for name, by_channel in named.items():
         try:
-            cases.append(join_named(name, by_channel, channels))
+            cases.append(join_named(name, by_channel, channels, allow_missing=allow_missing))
         except DataError as error:
             problems += error.problems
     kept, duplicates = drop_duplicates(cases)
@@ -113,18 +119,33 @@ def belongs_to_any(file: Path, cases: Container[str]) -> bool:
     return strip_mask_suffix(stem, LABEL_SUFFIXES) in cases
 
 
-def join_numbered(name: str, files: Mapping[int, Path], channels: Sequence[str]) -> Case:
+def any_complete(cases: Numbered, channels: Sequence[str]) -> bool:
+    """Whether a case has exactly one number for each channel."""
+    return any(sorted(files) == list(range(len(channels))) for files in cases.values())
+
+
+def join_numbered(
+    name: str, files: Mapping[int, Path], channels: Sequence[str], *, allow_missing: bool
+) -> Case:
     """The case of files with numbers, one for each channel."""
     numbers = sorted(files)
-    if numbers != list(range(len(channels))):
+    expected = range(len(channels))
+    fits = set(numbers) <= set(expected) if allow_missing else numbers == list(expected)
+    if not fits:
         listed = ", ".join(f"{number:04d}" for number in numbers)
         message = f"{name} has the files {listed}, but the model takes {len(channels)} channels"
         remedy = f"number them 0000 to {len(channels) - 1:04d}: {', '.join(channels)}"
         raise DataError.about(next(iter(files.values())), message, remedy, case=name)
-    return make_case(name, [files[number] for number in numbers], channels)
+    return make_case(name, [files.get(number) for number in expected], channels)
 
 
-def join_named(name: str, parts: Mapping[str, Sequence[Path]], channels: Sequence[str]) -> Case:
+def join_named(
+    name: str,
+    parts: Mapping[str, Sequence[Path]],
+    channels: Sequence[str],
+    *,
+    allow_missing: bool,
+) -> Case:
     """The case of files that are named after the channels.
 
     A single file may hold all channels, whatever its name.
@@ -138,9 +159,9 @@ def join_named(name: str, parts: Mapping[str, Sequence[Path]], channels: Sequenc
             names = " and ".join(file.name for file in found)
             message = f"{names} are both named as channel {channel}"
             raise DataError.about(found[0], message, "keep the right one", case=name)
-        if not found:
+        if not found and not allow_missing:
             names = ", ".join(file.name for file in files)
             message = f"{name} has no file for channel {channel} (it has {names})"
             wanted = files[0].name.replace(strip_ending(files[0].name), f"{name}_{channel.lower()}")
             raise DataError.about(files[0], message, f"add {wanted}, or remove the case", case=name)
-    return make_case(name, [parts[channel][0] for channel in channels], channels)
+    return make_case(name, [parts.get(channel, [None])[0] for channel in channels], channels)

@@ -11,19 +11,24 @@ OTHER_SCANNERS = {"CT", "PET"}  # the other channels come from MRI
 HIGHEST_DRAWN = 255  # the value of white in a 2D mask
 
 
-def select_channels(cohort: Cohort, wanted: Sequence[str]) -> tuple[str, ...]:
+def select_channels(
+    cohort: Cohort, wanted: Sequence[str], *, allow_missing: bool = False
+) -> tuple[str, ...]:
     """The cohort's names of the channels that a preset wants, in the preset's order.
 
     Names match in upper or lower case. Two exceptions need no matching names:
 
     - The cohort's channels have no names, and there are as many as wanted. They are taken in order.
     - The cohort and the preset have one channel each, from the same kind of scanner.
+
+    With `allow_missing`, one of the names is sufficient. Those that no case has stay as wanted.
     """
     names: dict[str, str] = {}
     for case in cohort.cases:
         names |= {channel.lower(): channel for channel in case.channels}
-    if all(channel.lower() in names for channel in wanted):
-        return tuple(names[channel.lower()] for channel in wanted)
+    found = [channel for channel in wanted if channel.lower() in names]
+    if len(found) == len(wanted) or (found and allow_missing):
+        return tuple(names.get(channel.lower(), channel) for channel in wanted)
     if len(wanted) == len(cohort.channels):
         if cohort.channels == unnamed_channels(len(wanted)):
             return cohort.channels

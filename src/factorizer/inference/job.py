@@ -10,15 +10,16 @@ from functools import partial
 from pathlib import Path
 
 from factorizer.data.attempts import attempt
-from factorizer.data.cases import Case, Problem
+from factorizer.data.cases import Case, Problem, missing_channels
 from factorizer.data.images import check_dimensions
+from factorizer.data.missing import note_missing, prepare_incomplete
 from factorizer.data.outputs import (
     prediction_file,
     probabilities_file,
     write_labels,
     write_probabilities,
 )
-from factorizer.data.preprocess import Prepared
+from factorizer.data.preprocess import Prepared, preprocessing_of
 from factorizer.files import FileError
 from factorizer.inference.cleaning import clean_labels
 from factorizer.inference.existing import check_existing
@@ -70,11 +71,11 @@ class Job:
         missing = [file for file in files if file not in existing]
         check = partial(check_existing, case, self.out, existing, self.made_with)
         _, problems = attempt(case.name, check)
-        warnings: Sequence[Problem] = ()
+        warnings = self.note_channels(case)
         if missing and not problems:
             prepared, problems = attempt(case.name, partial(self.prepare, case, missing))
             if prepared is not None:
-                warnings = prepared.warnings
+                warnings += prepared.warnings
                 work = partial(self.segment_and_write, case, prepared, missing)
                 _, problems = attempt(case.name, work)
         if problems:
@@ -92,7 +93,17 @@ class Job:
             batch_size=self.predictor.sliding.batch_size,
             keep_probabilities=self.has_probabilities(case, files),
         )
+        if preset.data.takes_missing_channels:
+            preprocessing = preprocessing_of(preset.data)
+            return prepare_incomplete(case, preprocessing, channels=preset.data.channels)
         return self.predictor.prepare(case, preset.data.channels)
+
+    def note_channels(self, case: Case) -> list[Problem]:
+        """A warning if channels are missing that the model can do without."""
+        data = self.predictor.preset.data
+        if not data.takes_missing_channels:
+            return []
+        return note_missing(case.name, missing_channels(case, data.channels))
 
     def segment_and_write(self, case: Case, prepared: Prepared, files: Sequence[Path]) -> None:
         """Predict a case that was read, and write its files with a record."""

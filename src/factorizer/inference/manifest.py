@@ -126,13 +126,20 @@ def changed_fields(before: Any, now: Facts) -> set[str]:
 
 
 def changed_inputs(before: Facts, now: Facts) -> list[str]:
-    """The channels that were another image before."""
-    changed = []
+    """How a prediction was made from other images before, in words. Empty if they are the same."""
+    added = [channel for channel in now if channel not in before]
+    removed = [channel for channel in before if channel not in now]
+    others = []
     for channel, entry in now.items():
-        known = before.get(channel, {})
+        known = before.get(channel, entry)
         if any(known.get(key) != entry[key] for key in ("index", "checksum")):
-            changed.append(channel)
-    return changed
+            others.append(channel)
+    words = [f"from another image ({', '.join(others)})"] if others else []
+    if added:
+        words.append(f"without {', '.join(added)}")
+    if removed:
+        words.append(f"with {', '.join(removed)}, now missing")
+    return words
 
 
 def find_doubt(
@@ -146,10 +153,9 @@ def find_doubt(
     words = differences(record.made_with, now.made_with)
     if words:
         return Problem(case, file, f"it was made {list_reasons(words)}", REMOVE)
-    channels = changed_inputs(record.inputs, now.inputs)
-    if channels:
-        message = f"it was made from another image ({', '.join(channels)})"
-        return Problem(case, file, message, REMOVE)
+    words = changed_inputs(record.inputs, now.inputs)
+    if words:
+        return Problem(case, file, f"it was made {list_reasons(words)}", REMOVE)
     for path in existing:
         if record.files.get(path.name) != checksum(path):
             message = "it was changed after it was predicted"

@@ -75,7 +75,8 @@ def predict(
 ) -> Predictions:
     """Segment the images of some cases, and write a label map on the grid of each.
 
-    A case that fails is reported, and the others are predicted. No file is overwritten.
+    A case that fails is reported, and the others are predicted. No file is overwritten. A model
+    that was trained with lost channels takes cases without some channels, with a warning for each.
 
     Args:
         model: RUN, RUN/foldK or zoo:NAME.
@@ -113,7 +114,10 @@ def predict(
     rules = found[0].rules(list(data.regions)) if postprocess else {}
     given = [inputs] if isinstance(inputs, str | Path) else inputs
     cases, problems = read_inputs(
-        [Path(path) for path in given], data.channels, mask_suffix=data.mask_suffix
+        [Path(path) for path in given],
+        data.channels,
+        mask_suffix=data.mask_suffix,
+        allow_missing=data.takes_missing_channels,
     )
     remarks = remarks_before(predictor, found, cases, keep_probabilities=save_probabilities)
     for line in (*describe_problems(problems), *remarks):

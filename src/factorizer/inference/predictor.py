@@ -21,11 +21,13 @@ from factorizer.data.images import (
     restore_orientation,
     turn_to_canonical,
 )
+from factorizer.data.missing import apply_incomplete, note_missing
 from factorizer.data.nifti import describe_wrong_spacing, is_regular
 from factorizer.data.preprocess import Prepared, prepare_case, preprocessing_of
 from factorizer.errors import FactorizerError
 from factorizer.inference.restore import restore_slabs
 from factorizer.inference.sliding import Sliding, average, mirror
+from factorizer.words import count
 
 Array = NDArray[Any]
 
@@ -91,15 +93,19 @@ class Predictor:
         *,
         spacing_mm: Sequence[float] | None = None,
         affine: Array | None = None,
+        channels: Sequence[str] | None = None,
     ) -> NDArray[np.uint8]:
         """Segment an image that is an array.
 
         Give `spacing_mm` or `affine`. A model that does not resample needs neither.
 
         Args:
-            image: (C, *spatial), with the channels of the preset in their order.
+            image: (C, *spatial), with the channels of the preset in their order, or those that
+                `channels` names.
             spacing_mm: The size of a voxel along each axis.
             affine: How voxels lie in the patient, in mm, as in a NIfTI file.
+            channels: The names of the image's channels, in its order. A model that was trained with
+                lost channels (data.augmentation.channel_dropout) takes an image without some.
 
         Returns:
             Label values (*spatial). 0 is background.
@@ -110,23 +116,50 @@ class Predictor:
             >>> labels = predictor.predict(image, affine=scan.affine)  # doctest: +SKIP
         """
         image = np.asarray(image)
-        self.check_image(image)
+        data = self.preset.data
+        given = data.channels if channels is None else self.check_channels(channels)
+        self.check_image(image, given)
+        present = [channel for channel in data.channels if channel in given]
+        if present != list(given):
+            image = image[[given.index(channel) for channel in present]]
         grid = VoxelGrid(tuple(image.shape[1:]), self.affine_of(spacing_mm, affine))
         volume = Volume(turn_to_canonical(image.astype(np.float32), grid), grid)
-        data = self.preset.data
-        prepared = preprocessing_of(data).apply(volume, channels=data.channels)
-        for problem in prepared.warnings:
+        missing = [channel for channel in data.channels if channel not in present]
+        prepared = apply_incomplete(volume, preprocessing_of(data), present, data.channels)
+        for problem in (*note_missing("image", missing), *prepared.warnings):
             warnings.warn(str(problem), stacklevel=2)
         return self.segment(prepared).labels
 
-    def check_image(self, image: Array) -> None:
-        """Raise if the model cannot take an array."""
+    def check_channels(self, channels: Sequence[str]) -> tuple[str, ...]:
+        """The model's spelling of channels. Raise if it cannot take an image that has only them."""
+        data = self.preset.data
+        known = {channel.lower(): channel for channel in data.channels}
+        given = tuple(known.get(channel.lower(), channel) for channel in channels)
+        every = ", ".join(data.channels)
+        if isinstance(channels, str) or not given or len(set(given)) < len(given):
+            raise FactorizerError(f"channels is {channels!r}; name some of {every}, each once")
+        unknown = [channel for channel in given if channel not in data.channels]
+        if unknown:
+            raise FactorizerError(f"channels names {', '.join(unknown)}; the model takes {every}")
+        missing = [channel for channel in data.channels if channel not in given]
+        if missing and not data.takes_missing_channels:
+            raise FactorizerError(
+                f"channels lacks {', '.join(missing)}, and this model was always trained with "
+                f"{every}; give all of them"
+            )
+        return given
+
+    def check_image(self, image: Array, channels: Sequence[str]) -> None:
+        """Raise if the model cannot take an array with these channels."""
         data = self.preset.data
         dims = len(data.patch_size)
-        if image.ndim != dims + 1 or len(image) != self.preset.in_channels:
+        if image.ndim != dims + 1 or len(image) != len(channels):
+            whose = "this model takes" if len(channels) == len(data.channels) else "give"
+            hint = "; name channels=[...] if some are missing"
             raise FactorizerError(
-                f"the image has the shape {image.shape}; this model takes {dims}D images of "
-                f"{self.preset.in_channels} channels ({', '.join(data.channels)}), channels first"
+                f"the image has the shape {image.shape}; {whose} {dims}D images of "
+                f"{count(len(channels), 'channel')} ({', '.join(channels)}), channels first"
+                f"{hint if data.takes_missing_channels else ''}"
             )
         if not np.isfinite(image).all():
             raise FactorizerError("some voxels of the image are NaN or infinite; fix the image")

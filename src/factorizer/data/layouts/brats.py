@@ -8,7 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from factorizer.data.cases import Case, Cohort, DataError, Problem, Source, make_cohort
+from factorizer.data.cases import (
+    Case,
+    Cohort,
+    DataError,
+    Problem,
+    Source,
+    make_cohort,
+    missing_channels,
+)
 from factorizer.data.naming import canonical_channel
 from factorizer.data.walk import files_ending, list_folder, list_folders, missing_file, one_file
 
@@ -56,12 +64,19 @@ def read_brats(folder: Path) -> Cohort | None:
     if style is None:
         return None
     cases: list[Case] = []
+    as_found: list[Case] = []
     problems: list[Problem] = []
     for path, own_style in styles.items():
         try:
             case = read_case(path, style, own_style)
         except DataError as error:
             problems += error.problems
+            continue
+        as_found.append(case)
+        missing = missing_channels(case, style.channels)
+        if missing:
+            file = style.file(path, style.endings[style.channels.index(missing[0])])
+            problems.append(missing_file(case.name, file, f"channel {missing[0]}"))
             continue
         cases.append(case)
         if case.label is None:
@@ -74,6 +89,7 @@ def read_brats(folder: Path) -> Cohort | None:
         labels=LABELS,
         problems=problems,
         label_values=style.label_values,
+        as_found=as_found,
     )
 
 
@@ -96,7 +112,8 @@ def find_style(folder: Path) -> Style | None:
 
 
 def read_case(folder: Path, style: Style, own_style: Style | None) -> Case:
-    """The case in a folder. Its style must be that of the whole data set."""
+    """The case in a folder, with the channels that exist. Its style must be that of the whole data
+    set, so there is at least one."""
     name = folder.name
     if own_style != style:
         wanted = f"*{style.separator}{style.endings[0]}.nii.gz"
@@ -110,7 +127,6 @@ def read_case(folder: Path, style: Style, own_style: Style | None) -> Case:
     sources: dict[str, Source] = {}
     for ending, channel in zip(style.endings, style.channels, strict=True):
         file = found[ending]
-        if file is None:
-            raise DataError(missing_file(name, style.file(folder, ending), f"channel {channel}"))
-        sources[channel] = Source(file)
+        if file is not None:
+            sources[channel] = Source(file)
     return Case(name, sources, found["seg"], style.patient(name))

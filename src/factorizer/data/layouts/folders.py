@@ -59,17 +59,31 @@ def read_folders(folder: Path, mask_suffix: str | None = None) -> Cohort | None:
     endings = common_endings(groups)
     channels = channels_of(folder, endings, groups)
     has_label_problem = {problem.case for problem in problems}
-    cases = []
+    cases, as_found = [], []
     for name, parts in groups.items():
         try:
-            check_parts(name, parts, endings, channels)
+            check_parts(name, parts, endings)
         except DataError as error:
             problems += error.problems
+            continue
+        as_found.append(make_case_as_found(name, parts, endings, channels))
+        missing = missing_part(name, parts, endings, channels)
+        if missing is not None:
+            problems.append(missing)
             continue
         cases.append(make_case(name, parts, endings, channels, label_of.get(name)))
         if name not in label_of and name not in has_label_problem:
             problems.append(missing_file(name, labels / f"{name}.*", "its label"))
-    return Cohort(folder, "folders", tuple(cases), channels, {}, {}, problems=tuple(problems))
+    return Cohort(
+        folder,
+        "folders",
+        tuple(cases),
+        channels,
+        {},
+        {},
+        problems=tuple(problems),
+        as_found=tuple(as_found),
+    )
 
 
 def find_folder(folder: Path, folders: Sequence[Path], names: Sequence[str]) -> Path | None:
@@ -178,22 +192,29 @@ def channels_of(
     return tuple(endings)
 
 
-def check_parts(name: str, parts: Parts, endings: Sequence[str], channels: Sequence[str]) -> None:
-    """Refuse a case that does not have one file for each of the endings."""
+def check_parts(name: str, parts: Parts, endings: Sequence[str]) -> None:
+    """Refuse a case with several files for an ending, or with one file where most have several."""
     files = list(chain.from_iterable(parts.values()))
     if any(len(part) > 1 for part in parts.values()):
         message = f"the case has the files {names_of(files)}"
         raise DataError.about(files[0], message, "keep one per channel", case=name)
     missing = [ending for ending in endings if ending not in parts]
-    if not missing:
-        return
-    if WHOLE in parts or WHOLE in missing:
+    if missing and (WHOLE in parts or WHOLE in missing):
         usual = "one file" if WHOLE in missing else f"files that end in {', '.join(endings)}"
         message = f"the case has {names_of(files)}, unlike most, which have {usual}"
         raise DataError.about(files[0], message, "arrange all cases in the same way", case=name)
-    channel = channels[list(endings).index(missing[0])]
-    wanted = files[0].with_name(f"{name}_{missing[0]}.*")
-    raise DataError(missing_file(name, wanted, f"channel {channel}"))
+
+
+def missing_part(
+    name: str, parts: Parts, endings: Sequence[str], channels: Sequence[str]
+) -> Problem | None:
+    """The problem of a case without a file for one of the endings. None if all exist."""
+    first = next(iter(parts.values()))[0]
+    for ending, channel in zip(endings, channels, strict=False):
+        if ending not in parts:
+            wanted = first.with_name(f"{name}_{ending}.*")
+            return missing_file(name, wanted, f"channel {channel}")
+    return None
 
 
 def make_case(
@@ -209,6 +230,21 @@ def make_case(
     if not patient and is_picture(files[0]):
         patient = patient_of_eye(name)
     return Case(name, sources, label, patient)
+
+
+def make_case_as_found(
+    name: str, parts: Parts, endings: Sequence[str], channels: Sequence[str]
+) -> Case:
+    """A case with all channels that it has: also some that most cases lack, maybe not those that
+    most have."""
+    if list(endings) == [WHOLE]:
+        return make_case(name, parts, endings, channels, None)
+    channel_of = dict(zip(endings, channels, strict=True))
+    sources = {}
+    for ending, files in parts.items():
+        if ending != WHOLE:
+            sources[channel_of.get(ending, ending)] = Source(files[0])
+    return Case(name, sources)
 
 
 def names_of(paths: Sequence[Path]) -> str:

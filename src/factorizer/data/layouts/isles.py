@@ -6,7 +6,15 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from factorizer.data.cases import Case, Cohort, DataError, Problem, Source, make_cohort
+from factorizer.data.cases import (
+    Case,
+    Cohort,
+    DataError,
+    Problem,
+    Source,
+    make_cohort,
+    missing_channels,
+)
 from factorizer.data.walk import list_deep, list_folder, list_folders, missing_file, one_file
 
 CHANNELS = ("DWI", "ADC")
@@ -22,12 +30,20 @@ def read_isles(folder: Path) -> Cohort | None:
     if not sessions:
         return None
     cases: list[Case] = []
+    as_found: list[Case] = []
     problems: list[Problem] = []
     for session, name in sessions.items():
         try:
             case = read_session(session, name, root)
         except DataError as error:
             problems += [replace(problem, case=name) for problem in error.problems]
+            continue
+        if case.channels:
+            as_found.append(case)
+        missing = missing_channels(case, CHANNELS)
+        if missing:
+            file = session / "dwi" / f"{stem_of(session)}_{missing[0].lower()}.nii.gz"
+            problems.append(missing_file(name, file, missing[0]))
             continue
         cases.append(case)
         if case.label is None:
@@ -41,6 +57,7 @@ def read_isles(folder: Path) -> Cohort | None:
         channels=CHANNELS,
         labels={"lesion": 1},
         problems=problems,
+        as_found=as_found,
     )
 
 
@@ -66,7 +83,8 @@ def stem_of(session: Path) -> str:
 
 
 def read_session(session: Path, name: str, root: Path) -> Case:
-    """The case of a session. `root` is the folder that holds derivatives."""
+    """The case of a session, with the channels that exist. `root` is the folder that holds
+    derivatives."""
     files = list_deep(session)
     sources: dict[str, Source] = {}
     for channel in (*CHANNELS, OPTIONAL_CHANNEL):
@@ -74,10 +92,6 @@ def read_session(session: Path, name: str, root: Path) -> Case:
         if file is not None:
             sources[channel] = Source(file)
     mask = find_mask(name, root, session)
-    for channel in CHANNELS:
-        if channel not in sources:
-            wanted = session / "dwi" / f"{stem_of(session)}_{channel.lower()}.nii.gz"
-            raise DataError(missing_file(name, wanted, channel))
     return Case(name, sources, mask, patient=session.parent.name)
 
 

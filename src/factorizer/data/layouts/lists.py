@@ -25,15 +25,20 @@ def is_list(path: Path) -> bool:
     return path.suffix.lower() in LIST_ENDINGS and path.is_file()
 
 
-def read_list(file: Path, channels: Sequence[str]) -> tuple[list[Case], list[Problem]]:
-    """The cases of a list that have the channels of a model, and the problems of the others."""
+def read_list(
+    file: Path, channels: Sequence[str], *, allow_missing: bool = False
+) -> tuple[list[Case], list[Problem]]:
+    """The cases of a list that have the channels of a model, and the problems of the others.
+
+    With `allow_missing`, one of the channels is sufficient.
+    """
     remedy = f"give each case the fields case and {', '.join(channels)}, or case and image"
     entries, problems = read_entries(file, remedy)
     label_field = find_label_field(file, entries)
     cases = []
     for entry in entries:
         try:
-            files = files_for_model(entry, channels, remedy)
+            files = files_for_model(entry, channels, remedy, allow_missing=allow_missing)
             cases.append(case_of(entry, files, channels, label_field))
         except DataError as error:
             problems += error.problems
@@ -41,17 +46,24 @@ def read_list(file: Path, channels: Sequence[str]) -> tuple[list[Case], list[Pro
     return kept, [*problems, *duplicates]
 
 
-def files_for_model(entry: Entry, channels: Sequence[str], remedy: str) -> list[Path]:
-    """The file of each channel, or the one file with all of them."""
+def files_for_model(
+    entry: Entry, channels: Sequence[str], remedy: str, *, allow_missing: bool
+) -> list[Path | None]:
+    """The file of each channel, or the one file with all of them.
+
+    With `allow_missing`, None is in the place of a channel that the entry lacks.
+    """
     cells = {name.lower(): cell for name, cell in entry.cells.items()}
     if cells.get("image"):
         return [entry.path(cells["image"])]
-    files = []
+    files: list[Path | None] = []
     for channel in channels:
         cell = cells.get(canonical_channel(channel).lower())
-        if not cell:
+        if not cell and not allow_missing:
             raise entry.error(f"{entry.name} has no {channel}", remedy)
-        files.append(entry.path(cell))
+        files.append(entry.path(cell) if cell else None)
+    if not any(files):
+        raise entry.error(f"{entry.name} has none of {', '.join(channels)}", remedy)
     return files
 
 
@@ -110,7 +122,7 @@ def check_file(entry: Entry, field: str) -> None:
 
 
 def case_of(
-    entry: Entry, files: Sequence[Path], channels: Sequence[str], label_field: str | None
+    entry: Entry, files: Sequence[Path | None], channels: Sequence[str], label_field: str | None
 ) -> Case:
     """The case of an entry, with its label and its patient if the list has them."""
     label = entry.get(label_field) if label_field else ""

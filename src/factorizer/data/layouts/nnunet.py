@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from factorizer.data.cases import Case, Cohort, DataError, Problem, Source, keep_values, make_cohort
+from factorizer.data.cases import (
+    Case,
+    Cohort,
+    DataError,
+    Problem,
+    Source,
+    keep_values,
+    make_cohort,
+    missing_channels,
+)
 from factorizer.data.layouts.description import (
     DESCRIPTION,
     check_labels,
@@ -56,11 +65,17 @@ def read_nnunet(folder: Path) -> Cohort | None:
     background = {} if ignored is None else {ignored: 0}
     files = Files(folder, ending, channels)
     cases: list[Case] = []
+    as_found: list[Case] = []
     for name, numbered in find_images(files).items():
         try:
             case = make_case(name, numbered, files, description)
         except DataError as error:
             problems += error.problems
+            continue
+        as_found.append(case)
+        missing = missing_channels(case, channels)
+        if missing:
+            problems.append(missing_image(name, missing[0], files))
             continue
         cases.append(case)
         if case.label is None:
@@ -75,6 +90,7 @@ def read_nnunet(folder: Path) -> Cohort | None:
         label_values=background | keep_values(labels),
         regions=regions,
         ignored=ignored,
+        as_found=as_found,
     )
 
 
@@ -98,20 +114,30 @@ def find_images(files: Files) -> dict[str, dict[int, Path]]:
 def make_case(
     name: str, numbered: Mapping[int, Path], files: Files, description: Mapping[str, Any]
 ) -> Case:
-    """A case with exactly one file for each channel."""
+    """A case with the channels that exist. Files with higher numbers are refused."""
     channels = files.channels
-    for index, channel in enumerate(channels):
-        if index not in numbered:
-            raise DataError(missing_file(name, files.image(name, index), f"channel {channel}"))
+    sources = {
+        channel: Source(numbered[index])
+        for index, channel in enumerate(channels)
+        if index in numbered
+    }
     extra = [file for index, file in numbered.items() if index >= len(channels)]
     if extra:
+        for channel in channels:
+            if channel not in sources:
+                raise DataError(missing_image(name, channel, files))
         message = f"there are {len(numbered)} channels, but dataset.json names {len(channels)}"
         raise DataError.about(
             extra[0], message, "remove the file, or name the channel in dataset.json", case=name
         )
-    sources = {channel: Source(numbered[index]) for index, channel in enumerate(channels)}
     label = files.label(name)
     return make_described_case(name, sources, label if label.is_file() else None, description)
+
+
+def missing_image(case: str, channel: str, files: Files) -> Problem:
+    """The problem of a case without the file of a channel."""
+    file = files.image(case, files.channels.index(channel))
+    return missing_file(case, file, f"channel {channel}")
 
 
 def parse_labels(entries: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, tuple[str, ...]]]:
