@@ -107,7 +107,7 @@ def single(*names: str) -> Callable[[Path], list[Path]]:
             lambda f: [folders(f, "p2", "p3")],
             STROKE,
             {"p2": "DWI", "p3": "DWI"},
-            "wants the channels DWI, ADC, the data set has DWI",
+            "has the channels DWI, ADC, and the data set has DWI",
         ),
         (lambda f: [folders(f, "p2", endings=("0000", "0001"))], STROKE, {"p2": "DWI"}, "0001.*"),
         (lambda f: table(f, "a,a_dwi.nii.gz,"), STROKE, {"a": "DWI"}, "line 2: a has no ADC"),
@@ -151,7 +151,7 @@ def test_channels_that_most_cases_lack_are_found_where_they_are(tmp_path: Path) 
     [
         (lambda f: table(f, "a,,"), STROKE, "line 2: a has none of DWI, ADC"),
         (loose("p1_0000", "p2_0000"), STROKE, "p1 has the files 0000, but the model takes 2"),
-        (isles, ("T1", "T2"), "wants the channels T1, T2, the data set has DWI, ADC"),
+        (isles, ("T1", "T2"), "has the channels T1, T2, and the data set has DWI, ADC"),
         (single("p1_t1", "p2_t2"), TUMOUR, "or files of one case that are named after their"),
         (single("p1_t1", "p1_x"), TUMOUR, "there are 2 files for 4 channels"),
         (single("p1_t1", "p1-t1n"), TUMOUR, "there are 2 files for 4 channels"),
