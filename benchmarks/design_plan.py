@@ -44,6 +44,7 @@ TASKS = {
             "data.patch_size=[64,64,32]",  # a size that all systems can take
             "training.batch_size=2",
             "inference.overlap=0.25",
+            "model.mlp_ratio=4",
         ),
         tuning_fold=1,
         folds_file="folds_published.csv",

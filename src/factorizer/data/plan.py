@@ -20,6 +20,7 @@ COARSEST = 4  # fewest voxels of the bridge along its shortest axis
 LARGEST_PATCH = {2: 512**2, 3: 64**3}  # voxels that a laptop can train on
 MOST_LEVELS = 5
 USUAL_FOLDS = 5
+SYSTEM = "conv-factorizer"  # learns fastest (docs/results/design)
 WIDTH = {2: 16, 3: 32}  # channels at full resolution
 RARE = 0.01  # share of the image below which random patches often miss a region
 
@@ -107,6 +108,7 @@ def plan_network(
         stride = prod(step[axis] for step in strides)
         patch.append(max(stride, ceil(size / stride) * stride))
     model = {
+        "name": SYSTEM,
         "widths": [width * 2**level for level in range(len(strides) + 1)],
         "strides": 2 if all(set(step) == {2} for step in strides) else strides,
         "window": 4 if min(patch) < 128 else 8,
