@@ -27,7 +27,7 @@ STYLES = {"*": "bold", "_": "underline"}
 
 def compare(
     sources: options.Sources,
-    output: options.OutputFolder,
+    output: options.NewFolder,
     reference: options.ReferenceSystem = None,
     data: options.PatientData = None,
     json: options.Json = False,

@@ -118,7 +118,7 @@ def folds(
 @app.command()
 def synth(
     kind: options.Kind,
-    output: options.OutputFolder,
+    output: options.NewFolder,
     cases: options.CaseCount = 10,
     size: options.Size = 64,
     seed: options.Seed = 0,

@@ -30,7 +30,7 @@ COLUMNS = ("layer", "region", "best component", "Dice [95 %]", "chance", "AUC [9
 def explain(
     models: options.Models,
     inputs: options.Inputs,
-    output: options.OutputFolder,
+    output: options.NewFolder,
     references: options.OtherReferences = None,
     layer: options.Layers = "both",
     volumes: options.Volumes = True,
