@@ -49,6 +49,7 @@ LAYERS = [
 ANY_KEYWORD = {
     "terminal.py:render_str": "overrides a method of rich",
     "commands/program.py:main": "overrides a method of click",
+    "commands/program.py:make_context": "overrides a method of click",
     "models/registry.py:build_model": "its overloads name the options of every system",
     "training/log.py:log_hyperparams": "overrides a method of Lightning",
     "training/module.py:optimizer_step": "overrides a method of Lightning",
