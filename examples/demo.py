@@ -6,34 +6,22 @@ demo.
 
 from __future__ import annotations
 
+import csv
 import shutil
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from statistics import fmean
 
 from demo_page import Figures, make_page
 from rich.console import Console
-from rich.progress import Progress as RichProgress
-from rich.progress import TaskID
 from rich.table import Table
 from voxel_baseline import predict_by_voxel
 
 import factorizer
 from factorizer.config import Preset
-from factorizer.data.cases import Case
-from factorizer.data.layouts import read_cohort
-from factorizer.data.outputs import first_file
-from factorizer.data.synthetic import write_synthetic
-from factorizer.evaluation.scores import Means, mean_scores, write_scores
-from factorizer.figures.boxes import draw_boxes
-from factorizer.files import write_atomically
-from factorizer.inference.predict import predict_cases
-from factorizer.progress import Progress, Task
-from factorizer.studies.explaining import explain
-from factorizer.studies.gallery import draw_gallery
+from factorizer.evaluation.scores import Means
 
 OURS, BASELINE = "swin-factorizer", "logistic regression"
 CHANGES = [
@@ -51,50 +39,73 @@ console = Console()
 
 def main(folder: Path) -> None:
     started = time.monotonic()
+    bars = factorizer.ConsoleProgress()
     preset = factorizer.change_preset(factorizer.load_preset("brats"), CHANGES)
-    progress, data = Bars(), folder / "data"
+    data = folder / "data"
     if not (data / "dataset.json").exists():  # it is written last
         console.print("Drawing 50 synthetic brains with tumours, 40 to train on and 10 to test on.")
-        write_synthetic("brats", data, cases=50, size=48, seed=0)
-    outcome = factorizer.train_fold(
-        preset, data=data, out=folder / "run", resume=True, progress=progress
-    )
+        factorizer.make_synthetic("brats", data, cases=50, size=48, progress=bars)
+    outcome = factorizer.train(preset, data=data, out=folder / "run", resume=True, progress=bars)
     if not outcome.finished:
         console.print("Run it again to resume.")
         return
-    cohort = read_cohort(data)
-    held_out = outcome.fold.held_out()
-    unseen = [case for case in cohort.cases if case.name in held_out]
-    predictions = predict_cases(
-        factorizer.load(outcome.folder), unseen, folder / OURS, skip_existing=True
+    unseen = write_list(folder / "unseen.csv", outcome.fold.held_out())
+    predicted = factorizer.predict(
+        outcome.folder, unseen, folder / OURS, resume=True, progress=bars
     )
-    for prediction in progress.follow(predictions, "predicting", total=len(unseen)):
-        require(prediction.problems)
-    predict_by_voxel(preset, cohort, unseen, folder / BASELINE)
-    entries = [score(name, folder, preset) for name in (OURS, BASELINE)]
-    means = {entry.name: mean_scores(entry.scores) for entry in entries}
+    require(predicted.failed)
+    predict_by_voxel(preset, data, outcome.fold.held_out(), folder / BASELINE)
+    remove_results(folder)
+    means = {name: score(name, folder, preset, bars) for name in (OURS, BASELINE)}
     print_scores(means)
     systems = [f"{name}={folder / name}" for name in (BASELINE, OURS)]
-    gallery = draw_gallery(data, preset, systems, channel="FLAIR")
+    gallery = factorizer.draw_gallery(
+        data, preset, systems, out=folder / "segmentations.png", channel="FLAIR", progress=bars
+    )
     figures = Figures(
         gallery.png,
-        boxes=draw_boxes(factorizer.compare_entries(entries), "dice"),
-        components=draw_components(cohort.case(gallery.cases[-1]), outcome.folder, folder),
+        boxes=draw_boxes(folder),
+        components=draw_components(gallery.cases[-1], outcome.folder, folder),
         curve=outcome.fold.curve_file.read_bytes(),
     )
-    write_atomically(folder / "segmentations.png", gallery.png)
-    write_atomically(folder / "index.html", make_page(means, figures, CHANGES))
+    (folder / "index.html").write_text(make_page(means, figures, CHANGES))
     console.print(f"{time.monotonic() - started:.0f} s. Open [bold]{folder / 'index.html'}[/]")
 
 
-def score(name: str, folder: Path, preset: Preset) -> factorizer.Entry:
-    """Score the predictions of a model."""
-    scores = factorizer.evaluate_folders(folder / name, folder / "data", preset.data).scores
-    write_scores(folder / f"scores {name}.csv", scores)
-    return factorizer.Entry(name, scores)
+def image_of(case: str) -> str:
+    """The image of a case, from the folder of the demo."""
+    return f"data/imagesTr/{case}.nii.gz"
 
 
-def print_scores(means: dict[str, dict[str, Means]]) -> None:
+def write_list(file: Path, cases: Iterable[str]) -> Path:
+    """List cases as `predict` reads them. Images are given from the folder of the list."""
+    with file.open("w", newline="") as opened:
+        writer = csv.writer(opened)
+        writer.writerow(["case", "image"])
+        writer.writerows([case, image_of(case)] for case in sorted(cases))
+    return file
+
+
+def remove_results(folder: Path) -> None:
+    """Remove the tables and figures of an earlier demo. Factorizer overwrites nothing."""
+    files = ["segmentations.png"]
+    for model in (OURS, BASELINE):
+        files += [f"scores {model}.csv", f"summary_{model}.json"]
+    for file in files:
+        (folder / file).unlink(missing_ok=True)
+    for name in ("comparison", "components"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+
+
+def score(name: str, folder: Path, preset: Preset, bars: factorizer.Progress) -> dict[str, Means]:
+    """Score the predictions of a model, and return the means by region."""
+    out = folder / f"scores {name}.csv"
+    result = factorizer.evaluate(folder / name, folder / "data", preset, out=out, progress=bars)
+    require(result.problems)
+    return result.means
+
+
+def print_scores(means: Mapping[str, Mapping[str, Means]]) -> None:
     """The mean Dice of every region, a row per model."""
     regions = means[OURS]
     table = Table("model", *[f"Dice {region}" for region in regions], "mean Dice")
@@ -104,61 +115,27 @@ def print_scores(means: dict[str, dict[str, Means]]) -> None:
     console.print(table)
 
 
-def draw_components(case: Case, model: Path, folder: Path) -> bytes:
+def draw_boxes(folder: Path) -> bytes:
+    """A box plot of the Dice of both models. It is one of the files of a comparison."""
+    sources = [f"{name}={folder / f'scores {name}.csv'}" for name in (OURS, BASELINE)]
+    out = folder / "comparison"
+    factorizer.compare(sources, out=out)
+    return (out / "dice.png").read_bytes()
+
+
+def draw_components(case: str, model: Path, folder: Path) -> bytes:
     """A figure of the components of a case."""
     out = folder / "components"
-    shutil.rmtree(out, ignore_errors=True)  # of an earlier demo
-    result = explain([f"{OURS}={model}"], [first_file(case)], out=out, volumes=True)
+    image = folder / image_of(case)
+    result = factorizer.explain([f"{OURS}={model}"], [image], out=out, volumes=True)
     require(result.problems)
-    return (out / f"{case.name}.png").read_bytes()
+    return (out / f"{case}.png").read_bytes()
 
 
 def require(problems: object) -> None:
     """Stop if something failed."""
     if problems:
         raise RuntimeError(str(problems))
-
-
-class Bars(Progress):
-    """Lines and bars on the terminal."""
-
-    def __init__(self) -> None:
-        self.bars = RichProgress(console=console, transient=True)
-
-    def say(self, text: str) -> None:
-        console.print(text, markup=False, highlight=False)
-
-    @contextmanager
-    def task(self, label: str, total: int | None = None) -> Iterator[Task]:
-        self.bars.start()
-        row = self.bars.add_task(label, total=total)
-        try:
-            yield Bar(self.bars, row)
-        finally:
-            self.bars.remove_task(row)
-            if not self.bars.tasks:
-                self.bars.stop()
-
-
-class Bar(Task):
-    """One bar."""
-
-    def __init__(self, bars: RichProgress, row: TaskID) -> None:
-        self.bars = bars
-        self.row = row
-
-    def advance(self, steps: int = 1) -> None:
-        self.bars.advance(self.row, steps)
-
-    def update(
-        self,
-        *,
-        label: str | None = None,
-        total: int | None = None,
-        completed: int | None = None,
-        state: str | None = None,
-    ) -> None:
-        self.bars.update(self.row, description=label, total=total, completed=completed)
 
 
 if __name__ == "__main__":

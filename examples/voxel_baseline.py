@@ -6,7 +6,7 @@ highest Dice on the cases that it was fitted to.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,8 @@ from sklearn.linear_model import LogisticRegression
 
 from factorizer.config import Preset
 from factorizer.data.cache import Preparation, preparation_for
-from factorizer.data.cases import Case, Cohort
+from factorizer.data.cases import Case
+from factorizer.data.layouts import read_cohort
 from factorizer.data.outputs import prediction_file, write_labels
 from factorizer.data.preprocess import restore
 from factorizer.evaluation.metrics import dice
@@ -25,11 +26,13 @@ Array = NDArray[Any]
 VOXELS_PER_CASE = 5000
 
 
-def predict_by_voxel(preset: Preset, cohort: Cohort, unseen: Sequence[Case], out: Path) -> None:
-    """Fit the baseline to the other cases of a cohort, and write its label maps of the unseen."""
+def predict_by_voxel(preset: Preset, data: Path, held_out: Container[str], out: Path) -> None:
+    """Fit the baseline to a data set without the held-out cases, and write their label maps."""
+    cohort = read_cohort(data)
+    unseen = [case for case in cohort.cases if case.name in held_out]
     targets = preset.data.targets
     preparation = preparation_for(cohort, preset.data)
-    known = [case for case in cohort.cases if case not in unseen]
+    known = [case for case in cohort.cases if case.name not in held_out]
     voxels, masks = draw_voxels(preset, preparation, known)
     models = [LogisticRegression(max_iter=1000).fit(voxels, mask) for mask in masks]
     thresholds = []

@@ -287,7 +287,7 @@ def test_a_pipe_or_a_folder_is_not_a_preset(tmp_path: Path) -> None:
     [
         ("model.widths=8,16", r"a list needs brackets: 'model\.widths=\[8,16\]'"),
         ("data.spacing_mm=1, 1.5, 2e0", r"'data\.spacing_mm=\[1,1\.5,2e0\]'"),
-        ("max_steps=5", r"there is no field 'max_steps'; did you mean training\.max_steps=5"),
+        ("max_steps=5", r"there is no field 'max_steps'; did you mean training\.max_steps=5\?$"),
         ("flip.probability=0", r"did you mean data\.augmentation\.flip\.probability=0"),
         ("model.max_steps=5", r"did you mean training\.max_steps=5"),
         ("traning.max_steps=5", r"there is no section 'traning'; did you mean 'training'"),

@@ -23,6 +23,8 @@ LAYERS = [
     "files",
     "bugs",
     "progress",
+    "terminal",
+    "bars",
     "targets",
     "hardware",
     "nn",
@@ -45,8 +47,9 @@ LAYERS = [
 ]
 # Public functions that take any keyword, and why they may.
 ANY_KEYWORD = {
-    "commands/console.py:render_str": "overrides a method of rich",
+    "terminal.py:render_str": "overrides a method of rich",
     "commands/program.py:main": "overrides a method of click",
+    "commands/program.py:make_context": "overrides a method of click",
     "models/registry.py:build_model": "its overloads name the options of every system",
     "training/log.py:log_hyperparams": "overrides a method of Lightning",
     "training/module.py:optimizer_step": "overrides a method of Lightning",

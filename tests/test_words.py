@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from factorizer.words import count, printable
+from factorizer.words import count, printable, suggest
 
 
 def test_counts_have_the_right_form() -> None:
@@ -13,6 +13,15 @@ def test_counts_have_the_right_form() -> None:
         "1,200 cases",
     ]
     assert count(2, "patch", "patches") == "2 patches"
+
+
+def test_an_unknown_word_gets_a_question_and_the_known_words() -> None:
+    known = ["brats", "isles22"]
+    assert suggest("brat", known, "choose one of") == (
+        "; did you mean 'brats'? Choose one of brats, isles22"
+    )
+    assert suggest("lungs", known, "choose one of") == "; choose one of brats, isles22"
+    assert suggest("brat", [], "it has") == "; it has none"
 
 
 def test_characters_that_control_a_terminal_are_escaped() -> None:

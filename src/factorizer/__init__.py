@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from factorizer.bars import ConsoleProgress as ConsoleProgress
     from factorizer.data.deal import make_folds as make_folds
     from factorizer.data.synthetic import make_synthetic as make_synthetic
     from factorizer.errors import FactorizerError as FactorizerError
@@ -53,6 +54,7 @@ __version__ = "0.1.0"
 HOMES = {
     "FactorizerError": "errors",
     "Progress": "progress",
+    "ConsoleProgress": "bars",
     "load_preset": "preset_files",
     "change_preset": "preset_files",
     "build_model": "models.registry",
@@ -91,6 +93,7 @@ HOMES = {
 
 __all__ = [
     "NMF",
+    "ConsoleProgress",
     "Entry",
     "FactorizerBlock",
     "FactorizerError",

@@ -14,7 +14,7 @@ class FactorizerError(ValueError):
         ...     factorizer.load_preset("isles21")
         ... except factorizer.FactorizerError as error:
         ...     print(error)
-        no preset is named 'isles21'; did you mean 'isles22'; choose one of ...
+        no preset is named 'isles21'; did you mean 'isles22'? Choose one of ...
     """
 
 

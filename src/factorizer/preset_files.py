@@ -18,8 +18,8 @@ from pydantic import ValidationError
 from factorizer.config import Model, Preset, Section
 from factorizer.errors import FactorizerError
 from factorizer.files import MOST_YAML_BYTES, FileError, parse_yaml, read_text
-from factorizer.models.registry import options_of, suggestion
-from factorizer.words import printable
+from factorizer.models.registry import options_of
+from factorizer.words import did_you_mean, nearest, printable, suggest
 
 PRESET_FOLDER = resources.files("factorizer") / "presets"
 CONFIG = "config.yaml"  # the preset in the folder of a model; the other files are in runs/
@@ -74,16 +74,14 @@ def load_preset(preset: str | Path | Preset) -> Preset:
     if text.startswith(ZOO):
         name = text.removeprefix(ZOO)
         if name not in zoo_presets():
-            hint = suggestion(name, zoo_presets())
-            raise PresetError(f"there is no model {text}; `factorizer zoo` lists them{hint}")
+            hint = suggest(name, zoo_presets(), "the zoo has")
+            raise PresetError(f"there is no model {text}{hint}")
         return parse_preset((ZOO_FOLDER / name / CONFIG).read_text(), text)
     if Path(text).suffix in (".yaml", ".yml") or "/" in text:
         return parse_preset(read_preset_file(Path(text)), text)
     if text not in preset_names():
-        raise PresetError(
-            f"no preset is named {text!r}{suggestion(text, preset_names())}; choose one of "
-            f"{', '.join(preset_names())}"
-        )
+        hint = suggest(text, preset_names(), "choose one of")
+        raise PresetError(f"no preset is named {text!r}{hint}")
     return parse_preset((PRESET_FOLDER / f"{text}.yaml").read_text(), text)
 
 
@@ -159,15 +157,13 @@ def find_field(values: dict[str, Any], change: str) -> tuple[dict[str, Any], str
     for parent in parents:
         known = [name for name, value in section.items() if isinstance(value, dict)]
         if parent not in known:
-            hint = suggestion(parent, known) or suggest_path(values, path, text)
-            listed = ", ".join(known) or "none"
-            raise refusal(
-                change, f"there is no section {parent!r}{hint}; the sections are {listed}"
-            )
+            meant = nearest(parent, known) or suggest_path(values, path, text)
+            hint = did_you_mean(meant, f"the sections are {', '.join(known) or 'none'}")
+            raise refusal(change, f"there is no section {parent!r}{hint}")
         section = section[parent]
-    hint = suggest_path(values, path, text)
-    if field not in section and hint and ".".join(parents) not in FREE:
-        raise refusal(change, f"there is no field {path!r}{hint}")
+    meant = suggest_path(values, path, text)
+    if field not in section and meant and ".".join(parents) not in FREE:
+        raise refusal(change, f"there is no field {path!r}; did you mean {meant}?")
     return section, field
 
 
@@ -179,7 +175,10 @@ def parse_value(change: str, text: str) -> Any:
 
 
 def suggest_path(values: Any, path: str, text: str) -> str:
-    """A hint for a field that was named without its section, or with a wrong one."""
+    """The change that was meant by a field without its section, or with a wrong one.
+
+    Empty if none is near.
+    """
     paths = field_paths(values)
     if path in paths:
         return ""
@@ -190,7 +189,7 @@ def suggest_path(values: Any, path: str, text: str) -> str:
         return ""
     found.sort(key=lambda known: SequenceMatcher(None, known, path).ratio(), reverse=True)
     others = f" (or {', '.join(found[1:4])})" if len(found) > 1 else ""
-    return f"; did you mean {found[0]}={text}{others}"
+    return f"{found[0]}={text}{others}"
 
 
 def field_paths(values: Any, before: str = "") -> list[str]:
@@ -238,10 +237,8 @@ def describe(problem: Any) -> str:
     if problem["type"] == "extra_forbidden":
         *parents, field = problem["loc"]
         known = list(fields_of(parents))
-        return (
-            f"{place}: there is no such field{suggestion(str(field), known)}; the fields are "
-            f"{', '.join(known)}"
-        )
+        hint = suggest(str(field), known, "the fields are")
+        return f"{place}: there is no such field{hint}"
     if problem["type"] == "missing":
         return f"{place}: this field is missing"
     message = problem["msg"].removeprefix("Value error, ")

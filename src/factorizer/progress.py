@@ -1,6 +1,6 @@
 """How a long function tells about its work: one object, silent unless it is a subclass.
 
-The command line passes one that prints lines and draws bars on standard error.
+`ConsoleProgress` in bars.py is the subclass that the command line passes.
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
+from factorizer.bars import make_bars
 from factorizer.cli import app
 from factorizer.commands import console
-from factorizer.commands.bars import make_bars
 from factorizer.commands.console import (
     add_cells,
     make_table,
@@ -20,13 +20,13 @@ from factorizer.commands.console import (
     print_problem,
     print_table,
     print_text,
-    say,
 )
 from factorizer.commands.program import reported_errors
 from factorizer.data.cases import Problem
 from factorizer.errors import FactorizerError
 from factorizer.evaluation.scores import Score
 from factorizer.preset_files import load_preset, parse_preset, to_yaml
+from factorizer.terminal import say
 from testkit.writing import write_nifti
 
 HOSTILE = "[/x] [red] :bug: \x1b]0;title\x07\x1b[2J\u202etxt"

@@ -24,6 +24,32 @@ def test_an_error_of_the_user_is_one_line() -> None:
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["predict", "--modle", "x"], "No such option: --modle (Possible options: --model)"),
+        (["predict"], "Missing option '--model'"),
+        (["nonsense"], "No such command 'nonsense'"),
+        (["--nonsense"], "No such option: --nonsense"),
+        (["presets", "show"], "Missing argument 'PRESET'"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(words: list[str], said: str) -> None:
+    result = runner.invoke(cli.app, words)
+    assert result.exit_code == USER_ERROR
+    assert result.stderr.startswith(f"Error: {said}; see ")
+    assert result.stderr.endswith(" --help\n")
+    assert result.stderr.count("\n") == 1
+
+
+def test_without_words_the_help_is_shown() -> None:
+    for words in ([], ["figure"]):
+        result = runner.invoke(cli.app, words)
+        assert result.exit_code == USER_ERROR
+        assert "Usage: " in result.output
+        assert "Error" not in result.output
+
+
 def test_debug_shows_the_traceback_wherever_it_stands() -> None:
     for words in (["--debug", "presets", "show", "x"], ["presets", "show", "x", "--debug"]):
         result = runner.invoke(cli.app, words)

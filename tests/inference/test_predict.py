@@ -22,7 +22,7 @@ from typer.testing import CliRunner
 
 import factorizer
 from factorizer.cli import app
-from factorizer.data.cases import Case, Problem
+from factorizer.data.cases import Case, Problem, Source, sources_in_one_file
 from factorizer.data.inputs import read_inputs
 from factorizer.data.layouts import read_cohort
 from factorizer.data.preprocess import Prepared
@@ -31,7 +31,7 @@ from factorizer.inference import memory
 from factorizer.inference.load import load
 from factorizer.inference.predict import predict as predict_inputs
 from factorizer.inference.predictor import Predictor, Segmented
-from factorizer.inference.remarks import describe_problems
+from factorizer.inference.remarks import describe_channels, describe_problems
 from factorizer.preset_files import change_preset, load_preset
 from factorizer.progress import Task
 from factorizer.runs.find import trained_on
@@ -245,7 +245,8 @@ def test_the_library_predicts_says_and_returns_everything(
     assert (problem.case, problem.severity) == ("BRATS_002", "error")
     assert [prediction.case for prediction in done.cases] == sorted([*good, "BRATS_002"])
     assert progress.lines[0].startswith("6 cases, 1 network on cpu, at most about")
-    assert progress.lines[1].startswith("channels of BRATS_001: FLAIR = BRATS_001.nii.gz, ")
+    places = "FLAIR = 1, T1 = 2, T1Gd = 3, T2 = 4"
+    assert progress.lines[1] == f"channels of BRATS_001: {places} in BRATS_001.nii.gz"
     assert progress.lines[2] == "labels are written as edema = 1, necrosis = 2, enhancing = 3"
     assert progress.lines[3].startswith("4 of them have names of cases")
     assert progress.lines[4] == f"error {problem}"
@@ -273,6 +274,21 @@ def test_inputs_that_are_no_cases_are_said_first_and_fail(
     assert len(done.input_problems) == len(done.problems) == 7
     assert progress.lines[0].startswith("error ")
     assert progress.lines[7].startswith("0 cases, 1 network")
+
+
+def test_channels_are_said_only_if_the_files_have_them(tmp_path: Path) -> None:
+    one, both = tmp_path / "dwi.nii.gz", tmp_path / "both.nii.gz"
+    nibabel.save(nibabel.Nifti1Image(np.zeros((4, 4, 4)), np.eye(4)), one)
+    nibabel.save(nibabel.Nifti1Image(np.zeros((4, 4, 4, 2)), np.eye(4)), both)
+    channels = ("DWI", "ADC")
+    lacking = Case("a", sources_in_one_file(one, channels))
+    joined = Case("b", sources_in_one_file(both, channels))
+    separate = Case("c", {"DWI": Source(one), "ADC": Source(tmp_path / "adc.nii.gz")})
+    assert list(describe_channels(lacking)) == []
+    assert list(describe_channels(joined)) == ["channels of b: DWI = 1, ADC = 2 in both.nii.gz"]
+    assert list(describe_channels(separate)) == [
+        "channels of c: DWI = dwi.nii.gz, ADC = adc.nii.gz"
+    ]
 
 
 def test_problems_of_the_same_kind_are_counted() -> None:

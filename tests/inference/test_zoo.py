@@ -102,7 +102,7 @@ def test_the_list_and_the_card(small: Path) -> None:
     assert CliRunner().invoke(app, ["zoo", "show", "zoo:small"]).stdout == "# A card\n"
     wrong = CliRunner().invoke(app, ["zoo", "show", "smal"])
     assert wrong.exit_code == 2
-    assert "did you mean 'small'; it has small" in wrong.stderr
+    assert "did you mean 'small'? It has small" in wrong.stderr
     assert CliRunner().invoke(app, ["zoo", "--json", "show", "small"]).exit_code == 2
 
 

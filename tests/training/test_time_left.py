@@ -78,8 +78,8 @@ def test_a_resumed_run_and_parts_of_a_step() -> None:
 def test_the_time_left_is_printed_where_there_is_no_terminal(
     strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("factorizer.commands.bars.FIRST_LINE", 0)
-    monkeypatch.setattr("factorizer.commands.bars.LINE_EVERY", 0)
+    monkeypatch.setattr("factorizer.bars.FIRST_LINE", 0)
+    monkeypatch.setattr("factorizer.bars.LINE_EVERY", 0)
     changes = [part for change in CHANGES for part in ("--set", change)]
     command = [
         "train",

@@ -250,7 +250,7 @@ def test_one_fold_of_a_cross_validation(strokes: Path, whole: Path, tmp_path: Pa
         ("trainin.max_steps=3", "there is no section 'trainin'; did you mean 'training'"),
         (
             "data.augmentaton.flip.probability=1",
-            r"'augmentaton'; did you mean 'augmentation'; the sections are labels, regions,",
+            r"'augmentaton'; did you mean 'augmentation'\? The sections are labels, regions,",
         ),
         ("data.spacing_mm.x=1", "there is no section 'spacing_mm'"),
         ("training.max_steps", "give path.to.field=value"),

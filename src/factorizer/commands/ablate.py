@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from factorizer.bars import ConsoleProgress
 from factorizer.commands import options
-from factorizer.commands.bars import ConsoleProgress
-from factorizer.commands.console import (
-    add_cells,
-    make_table,
-    print_json,
-    print_table,
-    say,
-    say_written,
-)
+from factorizer.commands.console import add_cells, make_table, print_json, print_table, say_written
 from factorizer.commands.stopping import stoppable
+from factorizer.terminal import say
 from factorizer.training.environment import check_environment
 
 if TYPE_CHECKING:

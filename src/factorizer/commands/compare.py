@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
+from factorizer.bars import ConsoleProgress
 from factorizer.commands import options
-from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     add_cells,
     make_table,
-    plain,
     print_json,
     print_table,
     print_text,
-    say,
     say_written,
 )
+from factorizer.terminal import plain, say
 
 if TYPE_CHECKING:
     from factorizer.evaluation.compare import Comparison
@@ -28,7 +27,7 @@ STYLES = {"*": "bold", "_": "underline"}
 
 def compare(
     sources: options.Sources,
-    output: options.OutputFolder,
+    output: options.NewFolder,
     reference: options.ReferenceSystem = None,
     data: options.PatientData = None,
     json: options.Json = False,

@@ -1,7 +1,6 @@
 """How the commands print: lines, tables, JSON and problems.
 
-Names of files, cases, regions and systems come from users. They are printed as they are, never as
-markup. A character that would steer the terminal is printed as an escape sequence.
+Names that come from users are printed as `factorizer/terminal.py` says.
 """
 
 from __future__ import annotations
@@ -13,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 
+from factorizer.terminal import SafeConsole, plain, say
 from factorizer.words import printable
 
 if TYPE_CHECKING:
@@ -36,16 +35,6 @@ SCORES = (
     "volume difference, ml",
     "lesion F1",
 )
-
-
-class SafeConsole(Console):
-    """A console that lets no text steer the terminal."""
-
-    def __init__(self, *, stderr: bool = False, width: int | None = None) -> None:
-        super().__init__(stderr=stderr, width=width, highlight=False, emoji=False)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(printable(text), **options)
 
 
 def print_marked(mark: str, color: str, text: str) -> None:
@@ -75,10 +64,6 @@ def make_table(columns: Iterable[str], *, title: str = "") -> Table:
 def add_cells(table: Table, cells: Iterable[object]) -> None:
     """Add a row to a table. Text is printed as it is, without markup."""
     table.add_row(*map(plain, cells))
-
-
-def plain(cell: object, style: str = "") -> Text:
-    return cell if isinstance(cell, Text) else Text(printable(str(cell)), style)
 
 
 def goes_to_subcommand(context: typer.Context, json: bool, example: str) -> bool:
@@ -142,9 +127,3 @@ def without_nan(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [without_nan(item) for item in value]
     return None if isinstance(value, float) and isnan(value) else value
-
-
-def say(text: str, console: Console | None = None) -> None:
-    """Print a line on standard error. It is never cut or wrapped."""
-    console = console or SafeConsole(stderr=True)
-    console.print(Text(printable(text)), soft_wrap=True)

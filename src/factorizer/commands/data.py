@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 import typer
 from rich.markup import escape
 
+from factorizer.bars import ConsoleProgress
 from factorizer.commands import options
-from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     add_cells,
     print_json,
     print_line,
     print_problem,
     print_table,
-    say,
     say_written,
 )
 from factorizer.commands.program import exit_for
+from factorizer.terminal import say
 from factorizer.words import count, printable
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ def folds(
 @app.command()
 def synth(
     kind: options.Kind,
-    output: options.OutputFolder,
+    output: options.NewFolder,
     cases: options.CaseCount = 10,
     size: options.Size = 64,
     seed: options.Seed = 0,

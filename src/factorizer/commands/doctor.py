@@ -5,7 +5,8 @@ from __future__ import annotations
 from rich.markup import escape
 
 from factorizer.commands import options
-from factorizer.commands.console import SafeConsole, print_json, print_line
+from factorizer.commands.console import print_json, print_line
+from factorizer.terminal import SafeConsole
 
 
 def doctor(json: options.Json = False) -> None:

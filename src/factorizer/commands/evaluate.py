@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from factorizer.bars import ConsoleProgress
 from factorizer.commands import options
-from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     print_json,
     print_problems,
     print_table,
     print_text,
-    say,
     say_written,
     scores_table,
 )
 from factorizer.commands.program import exit_for
+from factorizer.terminal import say
 from factorizer.words import count
 
 if TYPE_CHECKING:

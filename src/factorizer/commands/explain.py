@@ -6,17 +6,17 @@ from dataclasses import astuple
 from math import isnan
 from typing import TYPE_CHECKING
 
+from factorizer.bars import ConsoleProgress
 from factorizer.commands import options
-from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     add_cells,
     make_table,
     print_json,
     print_problems,
     print_table,
-    say,
 )
 from factorizer.commands.program import exit_for
+from factorizer.terminal import say
 from factorizer.words import count
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ COLUMNS = ("layer", "region", "best component", "Dice [95 %]", "chance", "AUC [9
 def explain(
     models: options.Models,
     inputs: options.Inputs,
-    output: options.OutputFolder,
+    output: options.NewFolder,
     references: options.OtherReferences = None,
     layer: options.Layers = "both",
     volumes: options.Volumes = True,

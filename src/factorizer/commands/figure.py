@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typer
 
+from factorizer.bars import ConsoleProgress
 from factorizer.commands import options
-from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import print_problems, say_written
 from factorizer.commands.program import exit_for
 

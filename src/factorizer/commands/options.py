@@ -306,6 +306,10 @@ Channel = Annotated[
 OutputFolder = Annotated[
     Path, typer.Option("-o", "--output", metavar="DIR", help="The folder for the results.")
 ]
+NewFolder = Annotated[
+    Path,
+    typer.Option("-o", "--output", metavar="DIR", help="A new or empty folder for the results."),
+]
 OutputFile = Annotated[
     Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")
 ]

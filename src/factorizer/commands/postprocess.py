@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
+from factorizer.bars import ConsoleProgress
 from factorizer.commands import options
-from factorizer.commands.bars import ConsoleProgress
-from factorizer.commands.console import (
-    add_cells,
-    make_table,
-    print_json,
-    print_table,
-    say,
-    say_written,
-)
+from factorizer.commands.console import add_cells, make_table, print_json, print_table, say_written
+from factorizer.terminal import say
 
 
 def postprocess(

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
+from factorizer.bars import ConsoleProgress
 from factorizer.commands import options
-from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import print_json
 from factorizer.commands.program import exit_for
 from factorizer.commands.stopping import stoppable

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from factorizer.bars import ConsoleProgress
 from factorizer.commands import options
-from factorizer.commands.bars import ConsoleProgress
-from factorizer.commands.console import plain, print_json, print_table, print_text, say_written
+from factorizer.commands.console import print_json, print_table, print_text, say_written
 from factorizer.errors import FactorizerError
+from factorizer.terminal import plain
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -45,8 +45,13 @@ class Program(TyperGroup):
         self.debug = DEBUG in words
         return super().main([word for word in words if word != DEBUG], *rest, **options)
 
+    def make_context(self, *words: Any, **options: Any) -> Any:
+        with reported_usage():
+            return super().make_context(*words, **options)
+
     def invoke(self, ctx: Any) -> Any:
-        with shown_log() if self.debug else nullcontext(), reported_errors(debug=self.debug):
+        log = shown_log() if self.debug else nullcontext()
+        with log, reported_usage(), reported_errors(debug=self.debug):
             return super().invoke(ctx)
 
 
@@ -62,6 +67,20 @@ def shown_log() -> Iterator[None]:
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
+
+
+@contextmanager
+def reported_usage() -> Iterator[None]:
+    """Show a command line that cannot be understood in one line, with where to read more."""
+    try:
+        yield
+    except TyperException as error:
+        message = error.format_message().rstrip(".")
+        if message:  # otherwise the help was asked for by no words at all, and is printed
+            place = getattr(error, "ctx", None)
+            command = place.command_path if place else "factorizer"
+            print_marked("Error:", "red", f"{message}; see {command} --help")
+        raise typer.Exit(USER_ERROR) from None
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 import typer
 
-from factorizer.commands.console import say
+from factorizer.terminal import say
 from factorizer.training.signals import Interrupted
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from rich.markup import escape
 
+from factorizer.bars import ConsoleProgress
 from factorizer.commands import options
-from factorizer.commands.bars import ConsoleProgress
-from factorizer.commands.console import print_line, print_table, say, scores_table
+from factorizer.commands.console import print_line, print_table, scores_table
 from factorizer.commands.stopping import stoppable
+from factorizer.terminal import say
 from factorizer.training.signals import Interrupted
 
 if TYPE_CHECKING:

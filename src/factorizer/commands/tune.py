@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from factorizer.bars import ConsoleProgress
 from factorizer.commands import options
-from factorizer.commands.bars import ConsoleProgress
 from factorizer.commands.console import (
     add_cells,
     make_table,
     print_json,
     print_table,
     print_text,
-    say,
     say_written,
 )
 from factorizer.errors import FactorizerError
+from factorizer.terminal import say
 
 if TYPE_CHECKING:
     from factorizer.studies.tuning import Tuning

@@ -13,8 +13,8 @@ from factorizer.commands.console import (
     make_table,
     print_json,
     print_table,
-    say,
 )
+from factorizer.terminal import say
 
 if TYPE_CHECKING:
     from factorizer.runs.zoo import RegionDice, ZooModel

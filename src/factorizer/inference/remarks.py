@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from factorizer.data.cases import Case, Problem, group_problems
+from factorizer.data.headers import count_channels
 from factorizer.hardware import GIB
 from factorizer.inference.memory import estimate_bytes
 from factorizer.inference.predictor import Predictor
@@ -24,9 +25,7 @@ def remarks_before(
     yield describe_work(predictor, cases, keep_probabilities=keep_probabilities)
     data = predictor.preset.data
     if cases and len(data.channels) > 1:
-        first = cases[0]
-        files = {channel: source.file.name for channel, source in first.channels.items()}
-        yield f"channels of {first.name}: {list_pairs(files)}"
+        yield from describe_channels(cases[0])
     yield f"labels are written as {list_pairs(data.labels)}"
     for fold in folds:
         if not fold.is_finished:
@@ -35,6 +34,18 @@ def remarks_before(
     if seen:
         have = "has the name of a case" if seen == 1 else "have names of cases"
         yield f"{seen} of them {have} that this model was trained on: scores of those say little"
+
+
+def describe_channels(case: Case) -> Iterator[str]:
+    """A line that says which channel is taken from where. None if a file lacks channels."""
+    sources = case.channels.values()
+    if any(count_channels(source.file) != source.count for source in sources):
+        return
+    files = {channel: source.file.name for channel, source in case.channels.items()}
+    places = {channel: source.index + 1 for channel, source in case.channels.items()}
+    names = set(files.values())
+    listed = list_pairs(files) if len(names) > 1 else f"{list_pairs(places)} in {names.pop()}"
+    yield f"channels of {case.name}: {listed}"
 
 
 def describe_work(predictor: Predictor, cases: Sequence[Case], *, keep_probabilities: bool) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from factorizer.errors import FactorizerError
+from factorizer.words import suggest
 
 if TYPE_CHECKING:
     from torch import nn
@@ -220,10 +220,8 @@ def build_model(
     system, known = SYSTEMS[name], options_of(name)
     for option in options:
         if option not in known:
-            raise OptionError(
-                f"{name} has no option {option!r}{suggestion(option, known)}; its options are "
-                f"{', '.join(known)}"
-            )
+            hint = suggest(option, known, "its options are")
+            raise OptionError(f"{name} has no option {option!r}{hint}")
     return builder_of(name)(
         **system.fixed,
         in_channels=in_channels,
@@ -236,10 +234,8 @@ def build_model(
 def check_name(name: str) -> None:
     """Raise an error unless a system has this name."""
     if name not in SYSTEMS:
-        raise FactorizerError(
-            f"no system is named {name!r}{suggestion(name, SYSTEMS)}; choose one of "
-            f"{', '.join(SYSTEMS)}"
-        )
+        hint = suggest(name, SYSTEMS, "choose one of")
+        raise FactorizerError(f"no system is named {name!r}{hint}")
 
 
 def builder_of(name: str) -> Callable[..., nn.Module]:
@@ -253,9 +249,3 @@ def options_of(name: str) -> list[str]:
     taken = {*SYSTEMS[name].fixed, "in_channels", "out_channels", "spatial_size"}
     parameters = inspect.signature(builder_of(name)).parameters
     return [option for option in parameters if option not in taken]
-
-
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """A part of an error message that names the nearest known word; empty if none is near."""
-    close = get_close_matches(word, list(known), n=1)
-    return f"; did you mean {close[0]!r}" if close else ""

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 from factorizer.config import Preset
 from factorizer.errors import ModelError
 from factorizer.files import read_text, write_atomically
-from factorizer.models.registry import suggestion
 from factorizer.preset_files import zoo_folder
 from factorizer.runs.fold import Fold
+from factorizer.words import suggest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -58,8 +58,7 @@ def zoo_model(name: str) -> Fold:
     """A model of the zoo by name."""
     names = zoo_names()
     if name not in names:
-        known = ", ".join(names) or "no model"
-        raise ModelError(f"the zoo has no model {name!r}{suggestion(name, names)}; it has {known}")
+        raise ModelError(f"the zoo has no model {name!r}{suggest(name, names, 'it has')}")
     return Fold(zoo_folder() / name)
 
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from factorizer.commands.console import SafeConsole, plain, say
 from factorizer.progress import Progress, Task
+from factorizer.terminal import SafeConsole, plain, say
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -21,10 +21,18 @@ LINE_EVERY = 60  # seconds between two such lines
 
 
 class ConsoleProgress(Progress):
-    """Bars that vanish when their work is done. Several may be shown at a time.
+    """Bars on standard error that vanish when their work is done. Several may be shown at a time.
 
-    If standard error is not a terminal, a long task writes a line now and then. `clock` returns the
-    time in seconds.
+    In a log file, a task writes lines in their place: the first after 15 seconds, then one a
+    minute. Any function with the parameter `progress` takes one.
+
+    Args:
+        clock: A function that returns the time in seconds.
+
+    Example:
+        >>> bars = factorizer.ConsoleProgress()
+        >>> factorizer.make_synthetic("isles22", Path("shown"), cases=1, size=24, progress=bars)
+        ['sub-strokecase0001']
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:

@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from factorizer.commands.bars import FIRST_LINE, LINE_EVERY, ConsoleProgress
+from factorizer.bars import FIRST_LINE, LINE_EVERY, ConsoleProgress
 
 HOSTILE = "[/x] [red] :bug: \x1b]0;title\x07\x1b[2J\u202etxt"
 SHOWN = "[/x] [red] :bug: \\x1b]0;title\\x07\\x1b[2J\\u202etxt"
