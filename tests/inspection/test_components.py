@@ -10,11 +10,14 @@ from scipy.stats import mannwhitneyu
 from factorizer.evaluation.metrics import dice
 from factorizer.inspection.alignment import Alignment, align, best_per_region, summarize
 from factorizer.inspection.components import Viewer, choose_layers, factorize, layers_of
+from factorizer.models.conv_factorizer import ConvFactorizerBlock
 from factorizer.nn.blocks import ResidualNMF
 from testkit.small import build_small
 
 
-@pytest.mark.parametrize("name", ["global-factorizer", "local-factorizer", "swin-factorizer"])
+@pytest.mark.parametrize(
+    "name", ["global-factorizer", "local-factorizer", "swin-factorizer", "conv-factorizer"]
+)
 @pytest.mark.parametrize(("rank", "solver"), [(1, "hals"), (2, "hals"), (2, "semi")])
 def test_factors_give_the_layer_back(name: str, rank: int, solver: str) -> None:
     """F G^T of every window, dematricized and projected, is what the layer adds to its input."""
@@ -41,8 +44,17 @@ def test_factors_give_the_layer_back(name: str, rank: int, solver: str) -> None:
         torch.testing.assert_close(rebuilt, layer(x), rtol=1e-4, atol=1e-5)
 
 
-def test_layers_are_numbered_along_the_data_path() -> None:
-    network = build_small("swin-factorizer").eval()
+@pytest.mark.parametrize("options", [{}, {"mixer": "none"}], ids=["nmf", "no nmf"])
+def test_a_conv_factorizer_can_be_looked_into(options: dict[str, str]) -> None:
+    layers = layers_of(build_small("conv-factorizer", **options))
+    assert [layer.number for layer in layers] == [1, 2, 3, 4, 5]
+    kind = ConvFactorizerBlock if options else ResidualNMF
+    assert all(isinstance(layer.part, kind) for layer in layers)
+
+
+@pytest.mark.parametrize("name", ["swin-factorizer", "conv-factorizer"])
+def test_layers_are_numbered_along_the_data_path(name: str) -> None:
+    network = build_small(name).eval()
     layers = layers_of(network)
     assert [layer.number for layer in layers] == [1, 2, 3, 4, 5]  # three levels
     seen: list[int] = []

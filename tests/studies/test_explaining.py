@@ -206,7 +206,7 @@ def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_compo
     )
     assert result.exit_code == 0, result.output
     assert "vessel" in result.stdout
-    components = np.load(tmp_path / "out" / "Image_00L" / "swin-factorizer-layer1.npz")["pictures"]
+    components = np.load(tmp_path / "out" / "Image_00L" / "conv-factorizer-layer1.npz")["pictures"]
     assert components.shape == (32, 32, 1)
 
 

@@ -18,8 +18,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from factorizer.errors import FactorizerError
+from factorizer.models.conv_factorizer import ConvFactorizerBlock
 from factorizer.models.nnunet import ConvBlock
-from factorizer.nn.blocks import FactorizerBlock, ResidualNMF
+from factorizer.nn.blocks import ResidualNMF, nmf_blocks
 from factorizer.nn.unet import UNet
 
 
@@ -41,15 +42,22 @@ def layers_of(network: nn.Module) -> list[Layer]:
             f"{type(network).__name__} has no blocks that can be inspected; give a Factorizer or a "
             "U-Net"
         )
-    parts: list[nn.Module] = []
+    blocks: list[nn.Module] = []
     for stage in (*network.encoder, network.bridge, *network.decoder):
-        for block in stage:
-            parts.append(block.mixer if isinstance(block, FactorizerBlock) else block)
-    if not all(isinstance(part, ResidualNMF | ConvBlock) for part in parts):
-        raise FactorizerError(
-            "its blocks hold neither a factorization nor convolutions; give a Factorizer or a U-Net"
-        )
-    return [Layer(number, part) for number, part in enumerate(parts, start=1)]
+        blocks += stage
+    return [Layer(number, part_to_look_at(block)) for number, block in enumerate(blocks, start=1)]
+
+
+def part_to_look_at(block: nn.Module) -> nn.Module:
+    """The factorization of a block, or the whole block if it has convolutions alone."""
+    factorizations = list(nmf_blocks(block).values())
+    if factorizations:
+        return factorizations[0]
+    if isinstance(block, ConvBlock | ConvFactorizerBlock):
+        return block
+    raise FactorizerError(
+        "its blocks hold neither a factorization nor convolutions; give a Factorizer or a U-Net"
+    )
 
 
 def choose_layers(layers: Sequence[Layer], wanted: str) -> list[Layer]:
