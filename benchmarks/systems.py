@@ -1,4 +1,4 @@
-"""Compare all ten systems on the hippocampus: same data, fold, patches and learning-rate search.
+"""Compare the paper's ten systems on the hippocampus: same data, fold, patches and learning-rate search.
 
 \b
 python benchmarks/systems.py DATA measure   # seconds of a training step, on an idle machine
@@ -42,6 +42,7 @@ from systems_plan import (
     SECONDS,
     SEEDS,
     STEPS,
+    SYSTEMS,
     TEST_FOLD,
     TUNING_FOLD,
     WORK,
@@ -61,7 +62,6 @@ from factorizer.data.cache import CaseStore
 from factorizer.evaluation.scores import Score, write_scores
 from factorizer.files import write_atomically
 from factorizer.hardware import cpu_model
-from factorizer.models.registry import SYSTEMS
 from factorizer.preset_files import change_preset
 from factorizer.profiling.table import count_rows
 

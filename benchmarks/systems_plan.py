@@ -17,12 +17,14 @@ from factorizer.data.folds import draw_folds
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import Score, read_scores
 from factorizer.files import csv_text, write_atomically
+from factorizer.models.registry import SYSTEMS as REGISTERED
 from factorizer.preset_files import change_preset, load_preset
 
 ROOT = Path(__file__).parents[1]
 OUTPUT = ROOT / "docs" / "results" / "systems"
 WORK = ROOT / "runs" / "systems"  # preprocessed cases, weights and locks
 COST_FILE = OUTPUT / "cost.csv"
+SYSTEMS = [name for name in REGISTERED if name != "conv-factorizer"]  # which came later
 SECONDS, STEPS = 300, 300  # at which runs are read
 MARKS = (30, 60, 120, 180, 240, SECONDS)  # seconds at which the learning curve has points
 RATES = (5e-4, 1.5e-3, 4.5e-3)

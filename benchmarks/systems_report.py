@@ -14,6 +14,7 @@ from systems_plan import (
     OUTPUT,
     RATES,
     SECONDS,
+    SYSTEMS,
     best_rate,
     make_plan,
     mean_dice,
@@ -24,7 +25,6 @@ from factorizer.evaluation.compare import Entry, compare_entries
 from factorizer.evaluation.scores import read_scores
 from factorizer.figures.boxes import png
 from factorizer.files import write_atomically
-from factorizer.models.registry import SYSTEMS
 from factorizer.reports.comparison import comparison_files
 
 KINDS = ("time", "steps")  # what is equal when runs are compared

@@ -37,7 +37,7 @@ class Model(Section):
         2, "downsampling between levels: one number, one per step, or one per step and axis"
     )
     window: Voxels | tuple[Voxels, ...] = optional(
-        8, "side P of an NMF window in voxels (Local and Swin Factorizer)"
+        8, "side P of an NMF window in voxels (Local, Swin and Conv-Factorizer)"
     )
     head_dim: Count = optional(8, "channels E of a head (Factorizers and Performer)")
     rank: Count = optional(1, "rank R of the factorization (Factorizers)")
@@ -54,11 +54,11 @@ class Model(Section):
     mlp_ratio: Annotated[float, Field(ge=0, le=100)] = optional(
         2.0,
         "hidden channels of the MLP divided by its input channels; 0 leaves out the MLP "
-        "(Factorizers and Performer)",
+        "(the paper's Factorizers and Performer)",
     )
     dropout: Dropout = optional(0.0, "dropout rate (Factorizers and Performer)")
     position_embedding: bool = optional(
-        True, "learned position embedding in the bridge (Factorizers and Performer)"
+        True, "learned position embedding in the bridge (the paper's Factorizers and Performer)"
     )
     deep_supervision: bool = optional(True, "train on outputs at the three highest resolutions")
     extra: dict[str, Any] = optional(
