@@ -1,4 +1,4 @@
-"""Compare the paper's ten systems on the hippocampus: same data, fold, patches and learning-rate search.
+"""Compare the paper's ten systems on the hippocampus: same data, fold, patches and rates tried.
 
 \b
 python benchmarks/systems.py DATA measure   # seconds of a training step, on an idle machine
