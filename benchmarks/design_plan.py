@@ -83,11 +83,10 @@ VARIANTS = {
     "mixed-cuts": of_blocks(
         "NMF of whole maps where they are coarse", **LIGHT, nmf_place=1, cut="mixed"
     ),
-    "two-everywhere": of_blocks(
-        "two convolutions at the finest level too",
+    "nmf-first-two-everywhere": of_blocks(
+        "nmf-first, but two convolutions at the finest level too",
         convs=(2, 2, 2, 2, 2),
         conv_groups=(1, 1, 1, 1, 8),
-        nmf_place=1,
     ),
     # blocks of one convolution
     "single": of_blocks("NMF, then one convolution"),

@@ -98,7 +98,9 @@ class Data(Section):
         0.0, "share of training patches centred on a voxel of a region; the others lie anywhere"
     )
     augmentation: Augmentation = section(
-        Augmentation, "random changes of training patches, in this order (App. A, except elastic)"
+        Augmentation,
+        "random changes of training patches (App. A; the paper has neither elastic nor the last "
+        "three)",
     )
 
     @model_validator(mode="after")
