@@ -85,7 +85,7 @@ def test_messages_name_a_model_of_the_zoo_and_not_where_it_is_installed(small: P
 def test_a_model_names_its_preset(small: Path) -> None:
     assert load_preset("zoo:small") == load_preset(small / "config.yaml")
     with pytest.raises(
-        PresetError, match=r"there is no model zoo:smal; `factorizer zoo` lists them"
+        PresetError, match=r"there is no model zoo:smal; did you mean 'small'"
     ):
         load_preset("zoo:smal")
 
