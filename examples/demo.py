@@ -1,6 +1,6 @@
 """Everything once, on synthetic tumours: training, prediction, scores, figures and one HTML page.
 
-It takes about two minutes on two idle CPU cores. `make demo` runs it. All results are in the folder
+It takes two to five minutes on two idle CPU cores. `make demo` runs it. All results are in the folder
 demo.
 """
 
