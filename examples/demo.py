@@ -1,7 +1,7 @@
 """Everything once, on synthetic tumours: training, prediction, scores, figures and one HTML page.
 
-It takes two to five minutes on two idle CPU cores. `make demo` runs it. All results are in the folder
-demo.
+It takes two to five minutes on two idle CPU cores. `make demo` runs it. All results are in the
+folder demo.
 """
 
 from __future__ import annotations

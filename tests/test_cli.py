@@ -90,6 +90,7 @@ def test_a_shown_preset_can_be_used(tmp_path: Path) -> None:
     assert row["paper_gflops"] is None  # the paper's figures are for its own presets
 
 
+@pytest.mark.slow
 def test_profile_prints_a_table_and_writes_rows_and_a_figure(tmp_path: Path) -> None:
     rows_file, figure, scores = (
         tmp_path / "new" / "rows.json",

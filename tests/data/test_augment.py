@@ -46,6 +46,7 @@ def present(values: list[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
+@pytest.mark.slow
 def test_probability_and_range_of_all_seven(draws: list[Changes]) -> None:
     moved = [d for d in draws if d.rotation_degrees is not None]
     for axis in range(3):
@@ -155,6 +156,7 @@ def test_a_plane_survives_rotation_about_its_normal_and_deformation_along_itself
     assert 2 in apply_augmentation(image, label, free)[1][:, :9]
 
 
+@pytest.mark.slow
 def test_elastic_deformation_is_off_by_default_and_leaves_the_other_draws_alone() -> None:
     bending = Augmentation(elastic=Elastic(probability=0.3, displacement_voxels=(1.0, 3.0)))
     generators = [np.random.default_rng((7, index)) for index in range(DRAWS)]

@@ -145,6 +145,7 @@ def test_a_preset_that_does_not_fit_is_named(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_figure_of_the_cases_is_drawn(tmp_path: Path) -> None:
     for folder in (write_isles(tmp_path / "set"), write_pairs(tmp_path / "pairs")):
         figure = tmp_path / f"{folder.name}.png"
@@ -159,6 +160,7 @@ def test_an_unknown_folder_is_an_error(tmp_path: Path) -> None:
     assert "there is no such folder" in result.stderr
 
 
+@pytest.mark.slow
 def test_a_plan_can_be_used_and_is_not_overwritten(tmp_path: Path) -> None:
     folder, file = write_msd(tmp_path / "set", channels=["T1"]), tmp_path / "plan.yaml"
     result = runner.invoke(app, ["data", "plan", str(folder), "-o", str(file)])
@@ -189,6 +191,7 @@ def test_a_plan_for_2d_images_is_2d(tmp_path: Path) -> None:
     assert preset.data.spacing_mm is None
 
 
+@pytest.mark.slow
 def test_thick_slices_get_their_own_strides(tmp_path: Path) -> None:
     write_msd(tmp_path / "set", cases=1, channels=["T1"])
     for kind, array in (

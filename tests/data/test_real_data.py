@@ -24,7 +24,7 @@ from testkit.places import REAL_DATA, needs_real_data
 COUNTS = {"Task04_Hippocampus": 200, "ISLES-2022": 200, "CHASEDB1": 20}
 LAYOUTS = {"Task04_Hippocampus": "msd", "ISLES-2022": "isles", "CHASEDB1": "pairs"}
 PATCHES = {"Task04_Hippocampus": (40, 56, 40), "ISLES-2022": (64, 64, 64), "CHASEDB1": (128, 128)}
-pytestmark = needs_real_data
+pytestmark = [needs_real_data, pytest.mark.slow]
 
 
 @pytest.fixture(params=COUNTS)

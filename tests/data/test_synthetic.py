@@ -108,6 +108,7 @@ def test_brains_are_plausible(tumours) -> None:
         assert not np.array_equal(left, right)  # not a mirror image
 
 
+@pytest.mark.slow
 def test_tumours_have_a_core_inside_a_rim_inside_oedema(tumours) -> None:
     for _, label in tumours:
         assert {1, 2, 3} == set(np.unique(label[label > 0]))
@@ -127,6 +128,7 @@ def test_contrasts_look_like_mri(tumours) -> None:
         assert t1gd[label == 2].mean() < t1gd[label == 1].mean()
 
 
+@pytest.mark.slow
 def test_single_voxels_do_not_reveal_tumours(tumours) -> None:
     """The best logistic regression on four intensities stays far below what shapes allow."""
     data = load_preset("brats").data

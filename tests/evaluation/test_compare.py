@@ -95,6 +95,7 @@ def test_a_skewed_difference_makes_no_winner() -> None:
     assert [place for place, _, _ in rank(comparison)] == [1, 1]
 
 
+@pytest.mark.slow
 def test_undefined_values_are_left_out_and_said(tmp_path: Path) -> None:
     def with_nan(rows: list[Score]) -> list[Score]:
         return [
@@ -122,6 +123,7 @@ def test_undefined_values_are_left_out_and_said(tmp_path: Path) -> None:
     assert fewer.left_out["a"] == ["WT"]
 
 
+@pytest.mark.slow
 def test_cases_of_one_patient_are_one_case_for_the_tests() -> None:
     """Copies of a case add nothing."""
     ours, theirs = scores(0.85, 1), scores(0.80, 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from io import BytesIO
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from factorizer.figures.contact_sheet import label_colors
@@ -62,6 +63,7 @@ def green(png: bytes, columns: int) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 def test_without_a_reference_the_slice_is_where_something_was_predicted() -> None:
     image = np.random.default_rng(0).uniform(1, 2, (16, 16, 8)).astype(np.float32)
     found, nothing = np.zeros((16, 16, 8), np.uint8), np.zeros((16, 16, 8), np.uint8)
@@ -77,6 +79,7 @@ def test_without_a_reference_the_slice_is_where_something_was_predicted() -> Non
     assert both[1] > 1.8 * both[0] > 0  # the reference of one, the predictions of both
 
 
+@pytest.mark.slow
 def test_hostile_names_are_drawn_as_they_are() -> None:
     label = np.ones((8, 8, 8), np.uint8)
     for name in ("$x", "$x$", "_hidden", "\x1b[31m", "a\nb"):

@@ -22,6 +22,9 @@ from factorizer.inference.predictor import Predictor
 from factorizer.preset_files import change_preset
 from testkit.runs import PRESET, run
 
+pytestmark = pytest.mark.slow  # most of these train, or read real data
+
+
 WARNING = "sub-strokecase0002: ADC is missing; it is taken as zero, which the model was trained for"
 DROPOUT = "data.augmentation.channel_dropout.probability="
 CASE = "sub-strokecase0002"

@@ -96,6 +96,7 @@ def test_the_scores_of_a_run_are_those_of_predict_and_evaluate(
     assert set(expected) <= set(scores.read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_cases_of_the_training_are_counted(data: Path, run: Path, tmp_path: Path) -> None:
     folds = json.loads((run / "folds.json").read_text())["folds"]
     assert trained_on([Fold(run / "fold0")]) == {
@@ -121,6 +122,7 @@ def test_python(data: Path, run: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(labels, nibabel.load(tmp_path / f"{case.name}.nii.gz").dataobj)
 
 
+@pytest.mark.slow
 def test_what_is_there_is_not_overwritten(data: Path, run: Path, tmp_path: Path) -> None:
     assert predict("-i", data, "-o", tmp_path, "--model", run / "fold0").exit_code == 0
     file = tmp_path / "BRATS_001.nii.gz"
@@ -301,6 +303,7 @@ def test_problems_of_the_same_kind_are_counted() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_ensembles_mirrors_and_probabilities(data: Path, run: Path, tmp_path: Path) -> None:
     image = data / "imagesTr" / "BRATS_001.nii.gz"
     singles = []
@@ -471,6 +474,7 @@ def test_files_of_every_kind_do_not_stop_the_others(data: Path, run: Path, tmp_p
     assert "it is 2D, and the model is for 3D images" in result.stderr
 
 
+@pytest.mark.slow
 def test_probabilities_are_made_up_for(data: Path, run: Path, tmp_path: Path) -> None:
     image = data / "imagesTr" / "BRATS_001.nii.gz"
     assert predict("-i", image, "-o", tmp_path, "--model", run / "fold0").exit_code == 0

@@ -40,6 +40,7 @@ def small(fold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_is_its_run_in_half_precision(fold: Path, small: Path) -> None:
     ours, theirs = (
         load(source, device="cpu").networks[0].state_dict() for source in ("zoo:small", fold)
@@ -84,9 +85,7 @@ def test_messages_name_a_model_of_the_zoo_and_not_where_it_is_installed(small: P
 
 def test_a_model_names_its_preset(small: Path) -> None:
     assert load_preset("zoo:small") == load_preset(small / "config.yaml")
-    with pytest.raises(
-        PresetError, match=r"there is no model zoo:smal; did you mean 'small'"
-    ):
+    with pytest.raises(PresetError, match=r"there is no model zoo:smal; did you mean 'small'"):
         load_preset("zoo:smal")
 
 

@@ -149,6 +149,7 @@ def test_the_other_systems_have_a_2d_form(name: str) -> None:
     assert y.shape == (1, 1, *size)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["nnunet", "performer", "transbts", "swin-unetr", "nnformer", "conv-factorizer"]
 )

@@ -185,6 +185,7 @@ def test_transbts_is_wired_as_published() -> None:
     torch.testing.assert_close(model(image), conv(x, state, "head"), rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_nnformer_is_wired_as_published() -> None:
     """The whole network again as plain functions around the attention, which is tested above."""
     model = build_nnformer(

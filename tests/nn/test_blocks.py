@@ -64,6 +64,7 @@ def pair_parameters(
     return pairs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
 @pytest.mark.parametrize(
     ("head_dim", "window", "elements"), [(8, 4, 2**19), (4, 8, 3000), (16, 2, 1000), (2, 4, 7000)]
@@ -167,6 +168,7 @@ def test_a_bypassed_layer_passes_relu_of_x() -> None:
     torch.testing.assert_close(wrapped(x), expected)
 
 
+@pytest.mark.slow
 def test_full_rank_reproduces_the_input_of_the_layer() -> None:
     """With rank E and many iterations NMF loses nothing, so the layer acts as if bypassed."""
     wrapped = WrappedNMF(4, LocalMatricize(2, 4), NMF(), spatial_size=(4, 4, 4)).double()

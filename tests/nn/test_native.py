@@ -82,6 +82,7 @@ def test_it_agrees_with_tiles(
         assert (got.double() - wanted).norm() <= tolerance * wanted.norm()
 
 
+@pytest.mark.slow
 @needs_library
 @pytest.mark.parametrize("head_dim", [4, 3])
 def test_gradcheck(head_dim: int) -> None:

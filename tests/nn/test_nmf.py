@@ -102,11 +102,13 @@ def test_five_rank_one_iterations_reach_the_best_rank_one_approximation() -> Non
     assert (error <= 1.0001 * best).all()
 
 
+@pytest.mark.slow
 def test_hals_recovers_an_exact_factorization() -> None:
     x = random_matrices(6, 2) @ random_matrices(30, 2, seed=1).mT
     assert relative_error(NMF(2, 2000)(x), x) < 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", ["hals", "mu"])
 @pytest.mark.parametrize("rank", [1, 3])
 def test_gradcheck(solver: str, rank: int) -> None:

@@ -190,6 +190,7 @@ def test_joint_layer_sees_the_whole_map_of_its_sample(solver: str, reaches: bool
     assert difference[1].max() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", VARIANTS)
 @pytest.mark.parametrize("rank", [1, 2])
 def test_gradients(solver: str, rank: int) -> None:

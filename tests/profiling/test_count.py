@@ -45,6 +45,7 @@ PARAMETERS = {
 NEAR = {("brats", "nnunet"), ("brats", "performer")}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("preset", PARAMETERS)
 @pytest.mark.parametrize("name", PARAMETERS["brats"])
 def test_parameters_and_flops_are_the_papers(preset: str, name: str) -> None:
@@ -67,6 +68,7 @@ def count(name: str, **options: object) -> Cost:
     return count_cost(model, (options["in_channels"], *options["spatial_size"]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["nnunet", "performer", "swin-factorizer"])
 def test_a_changed_width_moves_both_figures(name: str) -> None:
     one, other = count(name, widths=(16, 32, 64)), count(name, widths=(16, 32, 72))
@@ -115,6 +117,7 @@ def test_settings_changed_after_training_are_counted() -> None:
     assert flops(bypass=True) < flops(num_iters=1) < flops() < flops(rank=2)
 
 
+@pytest.mark.slow
 def test_both_grids_of_windows_are_billed_and_the_projections_once() -> None:
     one, both = count("local-factorizer", window=4), count("swin-factorizer", window=4)
     without = count("local-factorizer", window=4, mixer="none")

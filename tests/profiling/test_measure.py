@@ -114,6 +114,7 @@ def test_a_system_that_does_not_fit_is_not_timed_and_says_so(monkeypatch) -> Non
         assert "does not fit" in row.note
 
 
+@pytest.mark.slow
 def test_a_system_that_cannot_be_built_says_why_and_the_others_are_counted() -> None:
     preset = load_preset("isles22")
     odd = preset.model_copy(

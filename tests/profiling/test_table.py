@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from matplotlib.image import imread
 
 from factorizer.figures.costs import draw_profile
@@ -16,6 +17,7 @@ def test_scores_stand_beside_the_systems_that_have_some() -> None:
     assert (first.dice, second.dice) == (0.5, None)
 
 
+@pytest.mark.slow
 def test_the_figure_shows_what_is_known(tmp_path: Path) -> None:
     plain = [Row("nnunet", 28_000_000, 143.0, 71.0), Row("swin-factorizer", 7_000_000, 29.0, 14.0)]
     full = [
@@ -35,6 +37,7 @@ def test_the_figure_shows_what_is_known(tmp_path: Path) -> None:
     assert draw_profile(plain, "title", "svg").startswith(b"<?xml")
 
 
+@pytest.mark.slow
 def test_a_network_that_cannot_be_built_has_no_cost() -> None:
     for size, known in ((64, True), (48, False)):
         changes = ["model.name=nnformer", f"data.patch_size=[{size},{size},{size}]"]

@@ -86,6 +86,7 @@ def test_the_ablation_command(stroke_run: Path, strokes: Path, tmp_path: Path) -
     assert "hold out different cases" in refused.stderr
 
 
+@pytest.mark.slow
 def test_a_baseline_with_other_patches_is_refused(stroke_run: Path, strokes: Path) -> None:
     ours, theirs = (make_bench(stroke_run / "fold0", strokes, device="cpu") for _ in range(2))
     theirs.predictor.preset = change_preset(theirs.predictor.preset, ["data.patch_size=[16,16,24]"])

@@ -44,6 +44,7 @@ def test_patients_are_read_from_the_data_set(tmp_path: Path) -> None:
     assert "Image_09 is not in" in " ".join(result.stderr.split())
 
 
+@pytest.mark.slow
 def test_names_of_sources(tmp_path: Path) -> None:
     for folder in ("lr=0.01/fold0", "folder1"):
         (tmp_path / folder).mkdir(parents=True)
@@ -62,6 +63,7 @@ def test_names_of_sources(tmp_path: Path) -> None:
     assert "net[v2]" in result.stdout
 
 
+@pytest.mark.slow
 def test_the_command_line(tmp_path: Path) -> None:
     run = tmp_path / "swin"
     (run / "fold0").mkdir(parents=True)
@@ -102,6 +104,7 @@ def test_the_command_line(tmp_path: Path) -> None:
     assert json.loads(as_json.stdout)["reference"] == "other"
 
 
+@pytest.mark.slow
 def test_the_library_compares_without_writing(tmp_path: Path) -> None:
     for name, level in (("ours", 0.85), ("theirs", 0.7)):
         write_scores(tmp_path / f"{name}.csv", scores(level, 1))

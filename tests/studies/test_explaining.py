@@ -179,6 +179,7 @@ def test_a_case_that_fails_is_in_no_table_and_the_others_continue(
     assert {row.case for rows in explainer.rows.values() for row in rows} == {cohort.cases[1].name}
 
 
+@pytest.mark.slow
 def test_one_case_of_a_data_set_has_its_reference_and_two_dimensions_their_components(
     tmp_path: Path,
 ) -> None:

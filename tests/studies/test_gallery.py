@@ -19,6 +19,8 @@ from factorizer.preset_files import load_preset
 from factorizer.studies.gallery import Gallery, draw_gallery
 from testkit.writing import write_nifti
 
+pytestmark = pytest.mark.slow  # most of these train, or read real data
+
 
 def test_the_command_line(tmp_path: Path) -> None:
     data = tmp_path / "data"

@@ -16,6 +16,8 @@ from factorizer.preset_files import change_preset
 from testkit.places import TESTS
 from testkit.runs import CPU, PRESET, At, Samples, assert_same, crash, run, weights
 
+pytestmark = pytest.mark.slow  # most of these train, or read real data
+
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[3])
@@ -25,7 +27,6 @@ t.run(t.Path(sys.argv[1]), t.Path(sys.argv[2]), callbacks=[kill])
 """
 
 
-@pytest.mark.slow
 def test_a_run_of_muon_goes_on_bit_for_bit(strokes: Path, tmp_path: Path) -> None:
     preset = change_preset(PRESET, ["training.optimizer=muon", "training.learning_rate=0.002"])
     whole = run(strokes, tmp_path / "whole", preset).folder
@@ -34,7 +35,6 @@ def test_a_run_of_muon_goes_on_bit_for_bit(strokes: Path, tmp_path: Path) -> Non
     assert_same(whole, run(strokes, tmp_path / "run", preset, resume=True).folder)
 
 
-@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_bit_for_bit(
     strokes: Path, whole: Path, tmp_path: Path
 ) -> None:
@@ -53,7 +53,6 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(
     assert_same(whole, outcome.folder)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("before", "after"), [(2, 2), (1, 2), (2, 1)])
 def test_a_run_goes_on_with_batches_split_in_another_way(
     strokes: Path, tmp_path: Path, before: int, after: int

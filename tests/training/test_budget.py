@@ -157,6 +157,7 @@ def test_reasons_are_given() -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_plan_for_a_budget_is_measured_and_explained(
     strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

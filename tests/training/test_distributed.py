@@ -233,6 +233,7 @@ def test_variables_of_another_job_are_named(
         check_environment(devices)
 
 
+@pytest.mark.slow
 def test_a_leftover_variable_ends_with_one_line() -> None:
     """Lightning reads RANK when it is imported."""
     command = [str(FACTORIZER), "train", "--preset", "isles22", "--data", "nowhere"]

@@ -38,8 +38,9 @@ from testkit.runs import (
 )
 from testkit.telling import Listener
 
+pytestmark = pytest.mark.slow  # most of these train, or read real data
 
-@pytest.mark.slow
+
 @pytest.mark.parametrize("step", [1, 3])
 def test_a_run_that_crashed_goes_on_bit_for_bit(
     strokes: Path, whole: Path, tmp_path: Path, step: int
@@ -141,7 +142,6 @@ def test_a_polite_kill_saves_and_says_how_to_resume(
     assert_same(whole, run(strokes, tmp_path / "run", resume=True).folder)
 
 
-@pytest.mark.slow
 def test_a_checkpoint_cut_short_is_passed_over(strokes: Path, whole: Path, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="power cut"):
         run(strokes, tmp_path / "run", callbacks=[At(5, crash)])
@@ -274,7 +274,6 @@ t.run(t.Path(sys.argv[1]), t.Path(sys.argv[2]), machine=Machine(device="cpu", wo
 """
 
 
-@pytest.mark.slow
 def test_an_error_in_a_worker_ends_the_training(strokes: Path, tmp_path: Path) -> None:
     """Workers that do not heed signals must still end with their parent."""
     command = [

@@ -28,6 +28,8 @@ from factorizer.training.stream import StepBatches
 from testkit.runs import CPU, PRESET, At, assert_same, crash, run, weights
 from testkit.telling import Listener
 
+pytestmark = pytest.mark.slow  # most of these train, or read real data
+
 
 def test_a_run_describes_itself(whole: Path) -> None:
     files = {path.name for path in whole.iterdir()}
@@ -63,7 +65,6 @@ def test_the_same_command_gives_the_same_run(strokes: Path, whole: Path, tmp_pat
     assert_same(whole, run(strokes, tmp_path / "again").folder)
 
 
-@pytest.mark.slow
 def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path) -> None:
     other = change_preset(
         PRESET, ["data.channels=[DWI]", "training.max_steps=1", "training.learning_rate=1e-9"]
@@ -122,7 +123,6 @@ def test_fine_tuning_takes_what_fits(strokes: Path, whole: Path, tmp_path: Path)
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.slow
 def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
     """No case is held out: no validation, no best weights, no scores; it predicts as any other."""
     said: list[str] = []
@@ -178,7 +178,6 @@ def test_a_run_on_all_cases(strokes: Path, whole: Path, tmp_path: Path) -> None:
         make_bench(folder, strokes, device="cpu")
 
 
-@pytest.mark.slow
 def test_the_last_validation_scores_too(
     strokes: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -252,7 +251,6 @@ def test_a_loss_that_is_no_number_stops_with_step_and_cases(
         run(strokes, tmp_path / "run")
 
 
-@pytest.mark.slow
 def test_a_bad_case_is_left_out(strokes: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(strokes, copy)
@@ -266,7 +264,6 @@ def test_a_bad_case_is_left_out(strokes: Path, tmp_path: Path) -> None:
     assert any("strokecase0002" in text and "ADC" in text for text in said)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("millimetres", [30.0, 1000.0])
 def test_a_case_with_voxels_that_cannot_be_is_left_out(
     strokes: Path, tmp_path: Path, millimetres: float

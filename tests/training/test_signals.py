@@ -14,6 +14,8 @@ from lightning.pytorch import Callback
 
 from testkit.runs import CPU, At, assert_same, run
 
+pytestmark = pytest.mark.slow  # most of these train, or read real data
+
 
 class During(Callback):
     """Do something within a step."""
@@ -40,7 +42,6 @@ def test_a_polite_kill_in_a_step_that_is_validated_comes_after_the_validation(
     ).read_text()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_all_processes_is_no_less_polite(
     strokes: Path, tmp_path: Path, number: int

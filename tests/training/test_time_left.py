@@ -75,6 +75,7 @@ def test_a_resumed_run_and_parts_of_a_step() -> None:
     assert left.seconds() == pytest.approx(35 * 2)
 
 
+@pytest.mark.slow
 def test_the_time_left_is_printed_where_there_is_no_terminal(
     strokes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,7 @@ from testkit.telling import Listener
 runner = CliRunner()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -71,6 +72,7 @@ def test_what_cannot_be_done_is_said(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line(strokes: Path, tmp_path: Path) -> None:
     changes = [part for change in CHANGES for part in ("--set", change)]
     command = [
@@ -167,6 +169,7 @@ def signalled_once(number: int):
     return loss
 
 
+@pytest.mark.slow
 def test_a_stop_ends_a_cross_validation_and_an_ablation(
     strokes: Path, tmp_path: Path, monkeypatch
 ) -> None:

@@ -16,6 +16,9 @@ from factorizer.training.machine import Machine
 from factorizer.training.memory_need import Need, check_memory, estimate
 from testkit.runs import CPU
 
+pytestmark = pytest.mark.slow  # most of these train, or read real data
+
+
 GIB = 2**30
 ISLES = load_preset("isles22")
 
