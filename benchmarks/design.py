@@ -30,13 +30,14 @@ from design_plan import (
     preset_for,
 )
 from rich.console import Console
-from short_training import ShortTraining, claim, patches_of
+from short_training import ShortTraining, claim
 
 from factorizer.config import Preset
 from factorizer.data.cache import CaseStore, preparation_for
 from factorizer.data.layouts import read_cohort
 from factorizer.evaluation.scores import write_scores
 from factorizer.files import write_atomically
+from factorizer.training.stream import make_patches
 
 SAVE_EVERY = 100  # steps
 console = Console(highlight=False)
@@ -70,7 +71,7 @@ class Bench:
         variant, preset = VARIANTS[name], self.preset(name, seed)
         training = ShortTraining(
             lambda: network_for(preset, variant),
-            patches_of(self.store, self.training, preset, steps=steps, in_mm=self.task.in_mm),
+            make_patches(preset, self.store, self.training, steps),
             preset,
             optimizer=variant.optimizer,
             rate=variant.rate,

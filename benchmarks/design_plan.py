@@ -33,11 +33,10 @@ class Task:
     tuning_fold: int
     num_folds: int = 5
     folds_file: str | None = None
-    in_mm: bool = True  # rotate patches in millimetres
 
 
 TASKS = {
-    "hippocampus": Task("hippocampus", tuple(COMMON), tuning_fold=0, in_mm=False),
+    "hippocampus": Task("hippocampus", tuple(COMMON), tuning_fold=0),
     "isles22": Task(
         "isles22-small",
         (

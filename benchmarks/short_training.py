@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Subset
 
 from factorizer.config import Preset
-from factorizer.data.cache import CaseStore, Preparation
+from factorizer.data.cache import Preparation
 from factorizer.data.cases import Cohort
 from factorizer.data.patches import PatchDataset
 from factorizer.evaluation.scores import Score
@@ -113,24 +113,6 @@ class ShortTraining:
         self.averaged.load_state_dict(state["averaged"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.batches = self.batches_from(self.steps)
-
-
-def patches_of(
-    store: CaseStore, names: Sequence[str], preset: Preset, *, steps: int, in_mm: bool
-) -> PatchDataset:
-    """The patches of so many steps. They are rotated `in_mm` or in voxels."""
-    data, training = preset.data, preset.training
-    return PatchDataset(
-        store,
-        names,
-        length=steps * training.batch_size,
-        patch_size=data.patch_size,
-        targets=data.targets,
-        seed=training.seed,
-        foreground_fraction=data.foreground_fraction,
-        augmentation=data.augmentation,
-        spacing_mm=data.spacing_mm if in_mm else None,
-    )
 
 
 @contextmanager

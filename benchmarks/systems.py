@@ -32,7 +32,7 @@ import torch
 import typer
 from rich.console import Console
 from safetensors.torch import save_file
-from short_training import ShortTraining, claim, patches_of
+from short_training import ShortTraining, claim
 from systems_plan import (
     COST_FILE,
     CURVE_CASES,
@@ -64,6 +64,7 @@ from factorizer.files import write_atomically
 from factorizer.hardware import cpu_model
 from factorizer.preset_files import change_preset
 from factorizer.profiling.table import count_rows
+from factorizer.training.stream import make_patches
 
 TURNS, STEPS_PER_TURN = 9, 4
 SEARCH_STEPS = 100
@@ -158,7 +159,7 @@ class Training(ShortTraining):
         assert not store.prepare(names)
         super().__init__(
             lambda: network_of(preset),
-            patches_of(store, names, preset, steps=max_steps, in_mm=False),
+            make_patches(preset, store, names, max_steps),
             preset,
             optimizer="adamw",
             rate=rate,
